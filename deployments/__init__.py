@@ -1,0 +1,1 @@
+"""The deployments that run beside the ingress: providers and their engines."""

@@ -1,0 +1,1 @@
+"""The ingress side: contract, routing, policies, the one path of a request."""

@@ -1,0 +1,1 @@
+"""Sans-I/O steps: bytes and events in, events and bytes out."""

@@ -1,0 +1,1 @@
+"""The I/O to a provider: slots, the HTTP client, failures."""

@@ -1,0 +1,1 @@
+"""Shapes on the wire, and nothing else."""
