@@ -1,0 +1,153 @@
+"""Events to the chat surface: `chat.completion.chunk` frames, or one `chat.completion`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+
+from serve_app.errors import GatewayError
+from serve_app.runs import (
+    Completion,
+    Finish,
+    FinishReason,
+    Json,
+    ReasoningDelta,
+    RunEvent,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from serve_app.streams.sse import DONE_FRAME, frame
+from serve_app.wire.errors import envelope
+
+
+class ChatEncoder:
+    """Events in, whole frames out. A `Step[RunEvent, bytes]`.
+
+    The finish chunk waits for the stream's end, since the usage chunk has to come after it and
+    upstreams send usage before, with or after their own.
+
+    Args:
+        completion_id: The answer's id (`chatcmpl-…`), the same in every chunk.
+        created: Seconds since the epoch.
+        model: The model as the caller wrote it.
+        include_usage: Whether the caller asked for a usage chunk.
+    """
+
+    def __init__(
+        self, *, completion_id: str, created: int, model: str, include_usage: bool = False
+    ) -> None:
+        head = {
+            "id": completion_id,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": model,
+        }
+        # Everything around a delta is the same in every chunk, so it is serialized once.
+        self._head = b"data: " + to_json(head)[:-1]
+        self._before = self._head + b',"choices":[{"index":0,"delta":'
+        self._usage_null = b',"usage":null' if include_usage else b""
+        self._after = b',"logprobs":null,"finish_reason":null}]' + self._usage_null + b"}\n\n"
+        self._include_usage = include_usage
+        self._started = False
+        self._usage: Usage | None = None
+        self._reason: FinishReason = "stop"
+        self._named: set[int] = set()
+
+    def feed(self, event: RunEvent, /) -> list[bytes]:
+        """Take one event."""
+        match event:
+            case TextDelta(text):
+                delta = b'{"content":' + to_json(text) + b"}"
+            case ReasoningDelta(text):
+                delta = b'{"reasoning_content":' + to_json(text) + b"}"
+            case ToolCallDelta():
+                delta = self._tool_call(event)
+            case Usage():
+                self._usage = event
+                return []
+            case Finish(reason):
+                self._reason = reason
+                return []
+        return [*self._start(), self._before + delta + self._after]
+
+    def finish(self) -> list[bytes]:
+        """The finish chunk, the usage chunk where it was asked for, and `[DONE]`."""
+        end = b'{},"logprobs":null,"finish_reason":' + to_json(self._reason)
+        frames = [*self._start(), self._before + end + b"}]" + self._usage_null + b"}\n\n"]
+        if self._include_usage and self._usage is not None:
+            usage = to_json(usage_object(self._usage))
+            frames.append(self._head + b',"choices":[],"usage":' + usage + b"}\n\n")
+        return [*frames, DONE_FRAME]
+
+    def _start(self) -> list[bytes]:
+        """The role chunk, once."""
+        if self._started:
+            return []
+        self._started = True
+        return [self._before + b'{"role":"assistant","content":""}' + self._after]
+
+    def _tool_call(self, piece: ToolCallDelta) -> bytes:
+        """A tool call's delta: id, type and name in its first, arguments alone later."""
+        function: Json = {"arguments": piece.arguments}
+        call: Json = {"index": piece.index, "function": function}
+        if piece.index not in self._named:
+            self._named.add(piece.index)
+            call |= {"id": piece.id or f"call_{piece.index}", "type": "function"}
+            function["name"] = piece.name or ""
+        return to_json({"tool_calls": [call]})
+
+
+def error_frame(error: GatewayError) -> bytes:
+    """The last frame of a stream that failed; no `[DONE]` follows it."""
+    return frame(envelope(error))
+
+
+def chat_completion(
+    turn: Completion, *, completion_id: str, created: int, model: str
+) -> dict[str, Any]:
+    """A whole `chat.completion` object."""
+    message: Json = {"role": "assistant", "content": turn.content, "refusal": None}
+    if turn.reasoning:
+        message["reasoning_content"] = turn.reasoning
+    if turn.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id or f"call_{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for index, call in enumerate(turn.tool_calls)
+        ]
+    elif turn.content is None:
+        # Clients read a missing text as an error; an empty answer is an empty string.
+        message["content"] = ""
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": turn.finish_reason,
+    }
+    return {
+        "id": completion_id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [choice],
+        "usage": usage_object(turn.usage) if turn.usage is not None else None,
+    }
+
+
+def usage_object(usage: Usage) -> Json:
+    """`usage` as on the wire; details only where the upstream gave them."""
+    shown: Json = {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    if usage.cached_tokens is not None:
+        shown["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    if usage.reasoning_tokens is not None:
+        shown["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return shown
