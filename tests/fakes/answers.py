@@ -159,7 +159,7 @@ def hello(body: Json) -> Answer:
     if not body.get("stream"):
         return reply(200, whole())
     options: Any = body.get("stream_options") or {}
-    return text("Hel", "lo", with_usage=bool(options.get("include_usage")))
+    return text("He", "llo", with_usage=bool(options.get("include_usage")))
 
 
 def _split_utf8() -> Answer:
@@ -169,13 +169,13 @@ def _split_utf8() -> Answer:
     return replay(data, cuts, pause_s=0.001)
 
 
-_GOOD = text("Hel", "lo", "!")
+_GOOD = text("He", "llo", "!")
 _BROKEN = '{"id":"x","choices":[{"delta":'
 
 #: Answers by name, for a request whose model is `script:<name>`.
 SCRIPTS: dict[str, Script] = {
     "hello": hello,
-    "usage": text("Hel", "lo", with_usage=True),
+    "usage": text("He", "llo", with_usage=True),
     "hang_before_headers": (Hang(),),
     "hang_after_headers": (Head(), Hang()),
     "hang_after_2": after(2, _GOOD, Hang()),
@@ -189,7 +189,7 @@ SCRIPTS: dict[str, Script] = {
     "no_done": stream([role(), chunk("Hello"), finish()]),
     "no_finish": stream([role(), chunk("Hello"), DONE]),
     "bad_http_chunk": after(2, _GOOD, Send(b"zz\r\nnot a chunk\r\n"), Hang()),
-    "bad_json": stream([role(), chunk("Hel"), _BROKEN, chunk("lo"), finish(), DONE]),
+    "bad_json": stream([role(), chunk("He"), _BROKEN, chunk("llo"), finish(), DONE]),
     "error_in_stream": stream([role(), {"error": {"message": "boom", "code": 500}}, DONE]),
     "error_event": stream([role(), b'event: error\ndata: {"message":"boom"}\n\n']),
     "comments": stream([b": ping\n\n", role(), b":\n\n: x\n", chunk("Hello"), finish(), DONE]),
@@ -201,7 +201,7 @@ SCRIPTS: dict[str, Script] = {
     "multi_line_data": replay(b"".join(answer_text("Hello")).replace(b', "obj', b',\ndata: "obj')),
     "no_last_newline": replay(b"".join(answer_text("Hello")).rstrip(b"\n")),
     "early_usage": stream(
-        [role(), chunk("Hel", usage=counts(3, 1)), chunk("lo", usage=counts(3, 2)), finish(), DONE]
+        [role(), chunk("He", usage=counts(3, 1)), chunk("llo", usage=counts(3, 2)), finish(), DONE]
     ),
     "many_tokens": stream([frames([role(), chunk("one two "), chunk("three"), finish()]), DONE]),
     "finish_with_text": stream([role(), chunk("Hello", finish_reason="length"), DONE]),

@@ -87,8 +87,6 @@ class Upstream:
         self._stopping: asyncio.Event
         self._released: asyncio.Event
 
-    # -- what a test asks
-
     @property
     def url(self) -> str:
         """Address of the API, as a provider's `url` has it."""
@@ -136,8 +134,6 @@ class Upstream:
         """Lets every answer that hangs now go on to its next step."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._let_go)
-
-    # -- start and stop
 
     def start(self) -> Self:
         """Starts the thread and returns once the port is bound."""
@@ -202,8 +198,6 @@ class Upstream:
         await asyncio.gather(*tasks, return_exceptions=True)
         # The sockets are closed in the loop's next round.
         await asyncio.sleep(0)
-
-    # -- one connection
 
     async def _converse(self, connection: Connection) -> None:
         self._count(1)
@@ -273,8 +267,6 @@ class Upstream:
             data = [{"id": name, "object": "model", "owned_by": "fake"} for name in self.models]
             return reply(200, {"object": "list", "data": data})
         return reply(404, {"error": {"message": f"no {path}"}})
-
-    # -- bookkeeping; all of it wakes those who wait
 
     def _note(self, request: Received, outcome: Outcome) -> None:
         with self._changed:
