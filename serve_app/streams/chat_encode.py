@@ -50,6 +50,7 @@ class ChatEncoder:
         self._usage_null = b',"usage":null' if include_usage else b""
         self._after = b',"logprobs":null,"finish_reason":null}]' + self._usage_null + b"}\n\n"
         self._include_usage = include_usage
+        self._completion_id = completion_id
         self._started = False
         self._usage: Usage | None = None
         self._reason: FinishReason = "stop"
@@ -94,7 +95,8 @@ class ChatEncoder:
         call: Json = {"index": piece.index, "function": function}
         if piece.index not in self._named:
             self._named.add(piece.index)
-            call |= {"id": piece.id or f"call_{piece.index}", "type": "function"}
+            call_id = piece.id or made_call_id(self._completion_id, piece.index)
+            call |= {"id": call_id, "type": "function"}
             function["name"] = piece.name or ""
         return to_json({"tool_calls": [call]})
 
@@ -114,7 +116,7 @@ def chat_completion(
     if turn.tool_calls:
         message["tool_calls"] = [
             {
-                "id": call.id or f"call_{index}",
+                "id": call.id or made_call_id(completion_id, index),
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }
@@ -137,6 +139,11 @@ def chat_completion(
         "choices": [choice],
         "usage": usage_object(turn.usage) if turn.usage is not None else None,
     }
+
+
+def made_call_id(completion_id: str, index: int) -> str:
+    """An id for a tool call that the upstream left without one, unique as the answer's own."""
+    return f"call_{completion_id.removeprefix('chatcmpl-')}_{index}"
 
 
 def usage_object(usage: Usage) -> Json:

@@ -1,0 +1,98 @@
+"""A model's name → who serves it, under which name, and with which policy (clauses ROUTE)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serve_app.config import ModelRoute, PoolModel, Settings
+from serve_app.errors import Code, NotFoundError
+
+#: The adapter that stands for the catalog `models[]`.
+POOL = "pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One provider that can serve a route, and its own name of the model."""
+
+    provider: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPolicy:
+    """What a `models[]` entry says about output limits (clauses GEN)."""
+
+    default_max_tokens: int | None = None
+    min_max_tokens: int | None = None
+    default_thinking_token_budget: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a model's name resolves to."""
+
+    model: str
+    members: tuple[Member, ...]
+    policy: GenerationPolicy = GenerationPolicy()
+
+
+class Catalog:
+    """The routes of one configuration. Immutable; a new configuration makes a new one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pools = {entry.id: _pool_route(entry) for entry in settings.models}
+        self._routes = {
+            entry.model: self._adapter_route(entry.model, entry.adapter, _target(entry))
+            for entry in settings.openai.model_routes
+        }
+
+    def models(self) -> list[str]:
+        """Names that `/v1/models` lists, in the order of the configuration."""
+        return list(dict.fromkeys((*self._routes, *self._pools)))
+
+    def resolve(self, model: str) -> Route:
+        """The route of a name: `model_routes[]`, then `models[]`, then the fallback adapter.
+
+        Raises:
+            NotFoundError: No route has the name and there is no fallback.
+        """
+        route = self._routes.get(model) or self._pools.get(model)
+        if route is not None:
+            return route
+        fallback = self._settings.openai
+        if not fallback.adapter:
+            shown = model if len(model) <= 100 else model[:100] + "…"
+            message = f"The model '{shown}' does not exist. GET /v1/models lists what is served."
+            raise NotFoundError(message, code=Code.MODEL_NOT_FOUND)
+        return self._adapter_route(model, fallback.adapter, fallback.target or model)
+
+    def _adapter_route(self, model: str, adapter: str, target: str) -> Route:
+        """The route to an adapter: the pool, or one provider."""
+        if adapter == POOL:
+            pool = self._pools.get(target)
+            if pool is None:
+                message = f"The model '{target}' is not in the catalog."
+                raise NotFoundError(message, code=Code.MODEL_NOT_FOUND)
+            return Route(model=model, members=pool.members, policy=pool.policy)
+        provider = self._settings.provider(adapter)
+        return Route(model=model, members=(Member(provider.name, target),))
+
+
+def _target(entry: ModelRoute) -> str:
+    """The upstream's name of a routed model."""
+    return entry.target or entry.model
+
+
+def _pool_route(entry: PoolModel) -> Route:
+    """The route of a pool catalog entry."""
+    members = tuple(
+        Member(member.provider, member.target or entry.id) for member in entry.providers
+    )
+    policy = GenerationPolicy(
+        default_max_tokens=entry.default_max_tokens,
+        min_max_tokens=entry.min_max_tokens,
+        default_thinking_token_budget=entry.default_thinking_token_budget,
+    )
+    return Route(model=entry.id, members=members, policy=policy)

@@ -1,0 +1,28 @@
+"""The generation policy of a `models[]` entry, laid on a request (clauses GEN)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from serve_app.runs import RunRequest
+
+
+def apply_generation(
+    request: RunRequest,
+    *,
+    default_max_tokens: int | None,
+    min_max_tokens: int | None,
+    default_thinking_token_budget: int | None,
+) -> RunRequest:
+    """Put in what the caller left out, and raise a limit that is too small.
+
+    A budget is not put in where the caller forbids thinking.
+    """
+    limit = request.max_tokens if request.max_tokens is not None else default_max_tokens
+    if limit is not None and min_max_tokens is not None:
+        limit = max(limit, min_max_tokens)
+    budget = request.thinking_token_budget
+    forbidden = request.think is False or request.reasoning_effort == "none"
+    if budget is None and not forbidden:
+        budget = default_thinking_token_budget
+    return replace(request, max_tokens=limit, thinking_token_budget=budget)
