@@ -1,0 +1,3 @@
+"""What all tests share: the check of the contract's clauses (`tests/clauses.py`)."""
+
+pytest_plugins = ["tests.clauses", "pytester"]
