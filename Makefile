@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := serve_app deployments tests benchmarks
+SOURCES := $(wildcard serve_app deployments tests benchmarks)
 # --no-deps: the lock holds everything, and leaves out on purpose what overrides.txt names.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-deps --no-compile
 # Byte code for all of it, once: Ray starts many processes, and is slow where each has to compile.
@@ -19,7 +19,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-dep
 COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 LOCK_ARGS ?=
 UV := env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL $(BIN)/uv
-LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+LOCK := $(UV) pip compile --quiet --system-certs --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --overrides requirements/overrides.txt \
 	--custom-compile-command "make lock (install with pip --no-deps --require-hashes)" $(LOCK_ARGS) pyproject.toml --extra embedded --group build
 

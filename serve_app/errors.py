@@ -122,9 +122,7 @@ class GatewayError(Exception):
         return _rebuild, (self.__class__, self.message, fields)
 
 
-def _rebuild(
-    cls: type[GatewayError], message: str, fields: dict[str, Any]
-) -> GatewayError:
+def _rebuild(cls: type[GatewayError], message: str, fields: dict[str, Any]) -> GatewayError:
     """Make an error again on the other side of a handle."""
     return cls(message, **fields)
 
