@@ -38,15 +38,22 @@ class Route:
 
 
 class Catalog:
-    """The routes of one configuration. Immutable; a new configuration makes a new one."""
+    """The routes of one configuration. Immutable; a new configuration makes a new one.
+
+    Raises:
+        LookupError: A route refers to a provider that is not there.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._pools = {entry.id: _pool_route(entry) for entry in settings.models}
+        self._pools = {entry.id: self._pool_route(entry) for entry in settings.models}
         self._routes = {
             entry.model: self._adapter_route(entry.model, entry.adapter, _target(entry))
             for entry in settings.openai.model_routes
         }
+        self._fallback = settings.openai.adapter
+        if self._fallback and self._fallback != POOL:
+            settings.provider(self._fallback)  # fails now rather than at some request
 
     def models(self) -> list[str]:
         """Names that `/v1/models` lists, in the order of the configuration."""
@@ -79,20 +86,20 @@ class Catalog:
         provider = self._settings.provider(adapter)
         return Route(model=model, members=(Member(provider.name, target),))
 
+    def _pool_route(self, entry: PoolModel) -> Route:
+        """The route of a pool catalog entry."""
+        members = tuple(
+            Member(self._settings.provider(member.provider).name, member.target or entry.id)
+            for member in entry.providers
+        )
+        policy = GenerationPolicy(
+            default_max_tokens=entry.default_max_tokens,
+            min_max_tokens=entry.min_max_tokens,
+            default_thinking_token_budget=entry.default_thinking_token_budget,
+        )
+        return Route(model=entry.id, members=members, policy=policy)
+
 
 def _target(entry: ModelRoute) -> str:
     """The upstream's name of a routed model."""
     return entry.target or entry.model
-
-
-def _pool_route(entry: PoolModel) -> Route:
-    """The route of a pool catalog entry."""
-    members = tuple(
-        Member(member.provider, member.target or entry.id) for member in entry.providers
-    )
-    policy = GenerationPolicy(
-        default_max_tokens=entry.default_max_tokens,
-        min_max_tokens=entry.min_max_tokens,
-        default_thinking_token_budget=entry.default_thinking_token_budget,
-    )
-    return Route(model=entry.id, members=members, policy=policy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
@@ -14,6 +14,10 @@ from serve_app.runs import Slot
 from serve_app.upstream.slots import OpenSlot
 
 logger = logging.getLogger("ray.serve.edge")
+
+#: A replica that died is replaced within two or three seconds.
+_ASK_TIMES: Final = 20
+_ASK_AGAIN_S: Final = 0.25
 
 
 class _Stream(Protocol):
@@ -72,12 +76,22 @@ class HandleSource:
 
         Raises:
             OverloadedError: Serve's queue for the deployment is full.
-            UpstreamUnavailableError: The replica died, or has nothing to offer.
+            UpstreamUnavailableError: Replicas die as fast as they are asked.
         """
+        for _ in range(_ASK_TIMES):
+            slot = await self._ask()
+            if slot is not None:
+                return slot
+            await asyncio.sleep(_ASK_AGAIN_S)
+        message = f"The provider '{self._provider}' keeps losing its replicas."
+        raise UpstreamUnavailableError(message, retry_after_s=5, provider=self._provider)
+
+    async def _ask(self) -> OpenSlot | None:
+        """Ask once; `None` where the replica that was asked died of something."""
         stream: _Stream = self._acquire.remote()
         try:
             slot = await stream.__anext__()
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
             stream.cancel()
             raise
         except BackPressureError as error:
@@ -88,10 +102,8 @@ class HandleSource:
             # traceback: rebuild the plain one.
             raise _plain(error) from error
         except (StopAsyncIteration, RayError, RayServeException) as error:
-            message = f"The provider '{self._provider}' lost the replica that was asked."
-            raise UpstreamUnavailableError(
-                message, retry_after_s=2, provider=self._provider
-            ) from error
+            logger.info("asking '%s' for a slot failed: %s", self._provider, type(error).__name__)
+            return None
         return HandleSlot(slot, stream)
 
 

@@ -1,0 +1,125 @@
+"""The Ingress deployment: the ASGI application inside Ray Serve."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ray import serve
+from ray.serve.schema import DeploymentStatusOverview
+from starlette.types import ASGIApp
+
+from serve_app import config
+from serve_app.errors import GatewayError
+from serve_app.ingress.api import build_api
+from serve_app.ingress.gateway import Gateway, ProviderLink
+from serve_app.ingress.reload import watch_config
+from serve_app.runs import ProviderFacts
+from serve_app.upstream.handles import HandleSource
+from serve_app.upstream.slots import SlotPool
+
+_CACHE_S: Final = 1.0
+_SLOT_WAIT_S: Final = 2.0
+_MESSAGE_CHARS: Final = 500
+
+
+class ServeReadiness:
+    """Asks Serve about the deployments and the providers about themselves."""
+
+    def __init__(self, app_name: str) -> None:
+        self._app_name = app_name
+        self._pools: Mapping[str, SlotPool] = {}
+        self._idle_allowed: frozenset[str] = frozenset()
+        self._asked_at = 0.0
+        self._missing: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+
+    def attach(self, pools: Mapping[str, SlotPool], idle_allowed: frozenset[str]) -> None:
+        """Say which providers there are, and which of them may have no replica."""
+        self._pools = pools
+        self._idle_allowed = idle_allowed
+
+    async def missing(self) -> dict[str, str]:
+        """Provider → why it cannot serve yet. Asked at most once a second."""
+        async with self._lock:
+            if time.monotonic() - self._asked_at > _CACHE_S:
+                self._missing = await self._ask()
+                self._asked_at = time.monotonic()
+            return self._missing
+
+    async def _ask(self) -> dict[str, str]:
+        status = await asyncio.to_thread(serve.status)
+        app = status.applications.get(self._app_name)
+        deployments = app.deployments if app is not None else {}
+        missing: dict[str, str] = {}
+        for name, pool in self._pools.items():
+            reason = _unready(deployments.get(f"provider-{name}"))
+            if reason is None and name not in self._idle_allowed:
+                reason = await _trouble(pool)
+            if reason is not None:
+                missing[name] = reason
+        return missing
+
+
+def _unready(overview: DeploymentStatusOverview | None) -> str | None:
+    """Why Serve does not have a deployment where it should be."""
+    if overview is None:
+        return "not deployed yet"
+    if overview.status == "HEALTHY" or overview.replica_states.get("RUNNING"):
+        return None
+    states = ", ".join(f"{count} {name}" for name, count in overview.replica_states.items())
+    return f"{states or overview.status}: {overview.message[-_MESSAGE_CHARS:]}".strip(": ")
+
+
+async def _trouble(pool: SlotPool) -> str | None:
+    """What a replica says of its upstream; a provider whose slots are all busy is well."""
+    if pool.busy:
+        return None
+    try:
+        lease = await pool.lease(timeout_s=_SLOT_WAIT_S)
+    except GatewayError as error:
+        return error.message
+    trouble = lease.slot.trouble
+    pool.release(lease)
+    return trouble or None
+
+
+@serve.deployment(
+    name="Ingress",
+    ray_actor_options={"num_cpus": 0},
+    health_check_period_s=5,
+    graceful_shutdown_timeout_s=60,
+)
+@serve.ingress()
+class Ingress:
+    """One ingress replica.
+
+    Args:
+        text: The configuration as it stands in its file, variables not yet put in.
+        path: The file, watched for changes where this replica's host has it.
+        links: Provider → its facts and the handle to its deployment.
+    """
+
+    def __init__(
+        self, text: str, path: str, links: dict[str, tuple[ProviderFacts, Any]]
+    ) -> None:
+        settings = config.load(text)
+        readiness = ServeReadiness(serve.get_replica_context().app_name)
+        self._gateway = Gateway(
+            settings,
+            {
+                name: ProviderLink(name, facts, HandleSource(name, handle))
+                for name, (facts, handle) in links.items()
+            },
+            readiness,
+        )
+        idle = {p.name for p in settings.providers if p.autoscaling.min == 0}
+        readiness.attach(self._gateway.pools, frozenset(idle))
+        self._gateway.when_started(lambda: watch_config(self._gateway, Path(path), text))
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:  # noqa: PLW3201 - Serve's name for it
+        """Give Serve the application, once a replica."""
+        return build_api(self._gateway, echo_request_id=False)

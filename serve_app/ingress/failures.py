@@ -1,0 +1,131 @@
+"""Every failure as the envelope, and every request as one line of the access log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.errors import GatewayError, MethodNotAllowedError, NotFoundError
+from serve_app.ingress.caller import CallerGoneError
+from serve_app.wire.errors import envelope
+
+logger = logging.getLogger("ray.serve.edge")
+
+#: The status that stands in the log for a caller who went away.
+_GONE_STATUS = 499
+
+_ENDPOINTS = "Use /v1/chat/completions (messages) or /v1/responses (text)."
+
+
+class Failures:
+    """Turns what is raised before the first byte into a response, and logs each request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state: dict[str, Any] = scope.setdefault("state", {})
+        began = time.monotonic()
+        status = 0
+
+        async def send_noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noting)
+        except (CallerGoneError, asyncio.CancelledError) as error:
+            status = _GONE_STATUS
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        except Exception as error:  # noqa: BLE001 - the last stop before the server's own page
+            failure = as_failure(error, state)
+            if status:
+                raise  # too late for a status: the server breaks the connection off
+            await respond(failure, send_noting, x_request_id=state.get("request_id"))
+        finally:
+            _log_request(scope, state, status, time.monotonic() - began)
+
+
+async def respond(error: GatewayError, send: Send, *, x_request_id: str | None = None) -> None:
+    """Send an error as a response."""
+    body = envelope(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-iop-source", error.source.encode()),
+        *error_headers(error),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
+    """Headers that go with an error."""
+    headers: list[tuple[bytes, bytes]] = []
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if error.retry_after_s is not None or error.status in {429, 503}:
+        wait_s = max(1, math.ceil(error.retry_after_s or 1))
+        headers.append((b"retry-after", str(wait_s).encode()))
+    if error.should_retry is False:
+        headers.append((b"x-should-retry", b"false"))
+    if error.provider is not None:
+        headers.append((b"x-iop-provider", error.provider.encode()))
+    return headers
+
+
+def as_failure(error: Exception, state: dict[str, Any]) -> GatewayError:
+    """Whatever was raised, as an error of ours; what is unexpected is logged and not shown."""
+    request_id = state.get("request_id")
+    if isinstance(error, GatewayError):
+        failure = error
+    else:
+        logger.error("internal fault", exc_info=error, extra={"request_id": request_id})
+        failure = GatewayError(f"The gateway failed. Report the request id {request_id}.")
+    state["error"] = failure
+    return failure
+
+
+async def of_router(request: Request, error: Exception) -> Response:
+    """The router's own 404 and 405 in our terms."""
+    del request
+    failure: GatewayError = NotFoundError(f"There is no such path. {_ENDPOINTS}")
+    headers: dict[str, str] = {}
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        failure = MethodNotAllowedError("This path does not take this method.")
+        headers = dict(error.headers or {})
+    body = envelope(failure)
+    return Response(body, failure.status, headers=headers, media_type="application/json")
+
+
+def _log_request(scope: Scope, state: dict[str, Any], status: int, took_s: float) -> None:
+    """One line a request. Neither headers nor bodies are ever in it."""
+    error: GatewayError | None = state.get("error")
+    fields = {
+        "request_id": state.get("request_id"),
+        "method": scope["method"],
+        "path": scope["path"][:200],
+        "status": status,
+        "duration_ms": round(took_s * 1000, 1),
+        "model": state.get("model"),
+        "provider": state.get("provider"),
+        "error_code": error.code.value if error else None,
+    }
+    shown = {name: value for name, value in fields.items() if value is not None}
+    level = logging.WARNING if status >= 500 else logging.INFO
+    line = f"{scope['method']} {shown['path']} {status} in {shown['duration_ms']} ms"
+    logger.log(level, line, extra=shown)

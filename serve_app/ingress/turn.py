@@ -1,0 +1,189 @@
+"""The one path of a request: slot, upstream call, bytes, events.
+
+Rules of this file:
+1. A failure before the first event is raised from `open`, so that it becomes an HTTP status.
+2. The answer always comes as events; who does not stream collects them.
+3. Whatever ends a turn, its upstream call is closed and its slot given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from serve_app.catalog import Route
+from serve_app.errors import Code, GatewayError, UpstreamError
+from serve_app.ingress.gateway import Gateway
+from serve_app.policies.pool import least_loaded
+from serve_app.runs import RunEvent, RunRequest
+from serve_app.streams.chat_decode import ChatDecoder
+from serve_app.streams.sse import SseDecoder
+from serve_app.upstream.client import UpstreamStream
+from serve_app.upstream.request_body import chat_body
+from serve_app.upstream.slots import Lease
+
+#: Attempts at one provider while nothing of an answer has come.
+_ATTEMPTS: Final = 2
+
+#: Failures that say nothing about the request: the slot's server was gone.
+_GONE: Final = frozenset({Code.UPSTREAM_UNAVAILABLE, Code.UPSTREAM_DISCONNECTED})
+
+#: How long an answer that is already whole may take to close its connection for reuse.
+_DRAIN_S: Final = 0.25
+
+
+class Turn:
+    """One turn of a model, from the slot to the last event.
+
+    Args:
+        gateway: The ingress's parts.
+        run: What to run; its `target` is set here, by the member that is chosen.
+        route: Who may serve it.
+    """
+
+    def __init__(self, gateway: Gateway, run: RunRequest, route: Route) -> None:
+        self._gateway = gateway
+        self._run = run
+        self._timeouts = gateway.current.settings.openai.timeouts
+        self.member = least_loaded(route.members, lambda one: gateway.load(one.provider))
+        self._pool = gateway.pools[self.member.provider]
+        self._facts = gateway.facts[self.member.provider]
+        self._lease: Lease | None = None
+        self._stream: UpstreamStream | None = None
+        self._sse = SseDecoder()
+        self._decoder = ChatDecoder()
+        self._first: list[RunEvent] = []
+        self._ended = False
+
+    async def __aenter__(self) -> Self:
+        """Open the turn: what is raised here is still an HTTP status.
+
+        Raises:
+            GatewayError: No slot, or the upstream failed before its first event.
+        """
+        body = chat_body(replace(self._run, target=self.member.target), self._facts)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._open(body)
+            except GatewayError as error:
+                await self._end(reuse=error.code not in _GONE)
+                if error.code not in _GONE or attempt == _ATTEMPTS:
+                    raise self._blamed(error) from error
+                # The replica restarts its engine and grants no slot until it is well again.
+                await asyncio.sleep(random.uniform(0.1, 0.2))  # noqa: S311 - only jitter
+            except BaseException:
+                await self._end(reuse=True)
+                raise
+            else:
+                return self
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._ended and exc is None and self._stream is not None:
+            await self._drain(self._stream)
+        await self._end(reuse=not isinstance(exc, UpstreamError))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[RunEvent]:
+        """The next events, as many as came together.
+
+        Raises:
+            UpstreamError: The answer broke off, or a time limit passed.
+        """
+        if self._first:
+            events, self._first = self._first, []
+            return events
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            events = await self._read()
+        except GatewayError as error:
+            if not self._decoder.finished:
+                raise self._blamed(error) from error
+            # It has its finish reason; what broke is only the way it says goodbye.
+            self._ended = True
+            raise StopAsyncIteration from error
+        if not events and self._ended:
+            raise StopAsyncIteration
+        return events
+
+    async def _open(self, body: bytes) -> None:
+        """Take a slot, send the request, wait for the first event."""
+        self._sse = SseDecoder()
+        self._decoder = ChatDecoder()
+        self._lease = await self._pool.lease(timeout_s=self._timeouts.slot_s)
+        self._stream = await self._gateway.client.post(
+            self._lease.slot,
+            self._facts.chat_path,
+            body,
+            timeouts=self._timeouts,
+            request_id=self._run.request_id,
+        )
+        self._first = await self._read()
+
+    async def _read(self) -> list[RunEvent]:
+        """Read until there is an event, or the end."""
+        stream = self._stream
+        if stream is None:
+            raise RuntimeError("the turn is not open")
+        events: list[RunEvent] = []
+        while not events and not self._ended:
+            chunk = await stream.read()
+            if stream.whole:
+                events = self._whole(chunk)
+            elif chunk:
+                for data in self._sse.feed(chunk):
+                    events += self._decoder.feed(data)
+            else:
+                for data in self._sse.finish():
+                    events += self._decoder.feed(data)
+            if self._decoder.done or not chunk:
+                events += self._decoder.finish()
+                self._ended = True
+        if events:
+            stream.got_event()
+        if self._decoder.finished:
+            stream.got_finish()
+        return events
+
+    def _whole(self, body: bytes) -> list[RunEvent]:
+        """Events of an answer that came as one JSON body where a stream was asked for."""
+        self._decoder.done = False
+        events = self._decoder.feed(body) if body else []
+        self._decoder.done = True
+        return events
+
+    async def _drain(self, stream: UpstreamStream) -> None:
+        """Read to the very end, so that the connection can serve the next request."""
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                while await stream.read():
+                    pass
+        except (TimeoutError, GatewayError):
+            pass  # the answer is whole; only the connection is lost
+
+    async def _end(self, *, reuse: bool) -> None:
+        """Close the call and give the slot back. Does nothing the second time."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            self._pool.release(lease, reuse=reuse)
+
+    def _blamed(self, error: GatewayError) -> GatewayError:
+        """The error with the provider's name, which the pure steps do not know."""
+        if error.provider is None:
+            error.provider = self.member.provider
+            error.message = f"Provider '{self.member.provider}': {error.message}"
+        return error
