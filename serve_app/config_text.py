@@ -97,7 +97,7 @@ def parse(text: str, environ: Mapping[str, str]) -> Source:
         raise ConfigError(["line 1: the YAML is nested too deeply, or within itself"]) from None
     finally:
         if loader is not None:
-            loader.dispose()  # pyright: ignore[reportUnknownMemberType]
+            loader.dispose()
     return Source(
         data, reading.faults, reading.unresolved, frozenset(reading.variables), reading.found
     )
@@ -152,7 +152,7 @@ class _Reading:
         try:
             value = cast(
                 "object",
-                self._loader.construct_object(node),  # pyright: ignore[reportUnknownMemberType]
+                self._loader.construct_object(node),
             )
         except (ValueError, ConstructorError):
             self.faults.append(f"{path}: cannot be read as the number it looks like")
