@@ -16,7 +16,7 @@ SOURCES := $(wildcard serve_app deployments tests benchmarks)
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-deps --no-compile
 # Byte code for all of it, once: Ray starts many processes, and is slow where each has to compile.
 # A file that is not for this version of Python is no failure.
-COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+COMPILE := env -u PYTHONDONTWRITEBYTECODE PYTHONWARNINGS=ignore $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 LOCK_ARGS ?=
 UV := env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL $(BIN)/uv
 LOCK := $(UV) pip compile --quiet --system-certs --universal --python-version 3.11 --generate-hashes \
