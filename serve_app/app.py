@@ -1,6 +1,7 @@
-"""The whole graph: the only place that knows the ingress and the deployments together."""
+"""The whole graph: the only place that knows the ingress and the deployments together.
 
-from __future__ import annotations
+No postponed annotations here: Serve reads the builder's own to know the type of its arguments.
+"""
 
 from pathlib import Path
 from typing import Any

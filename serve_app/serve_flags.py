@@ -1,0 +1,32 @@
+"""The environment that Ray Serve wants on every node, before Ray starts there.
+
+One table for `iop-edge run`, for `iop-edge env` (a cluster made by hand) and for the manifests.
+"""
+
+from __future__ import annotations
+
+import sys
+
+#: Wanted wherever Ray Serve runs.
+FLAGS_EVERYWHERE = {
+    # Ours stands before Serve: one good request id, and none of Serve's own request switches.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": (
+        "serve_app.ingress.request_id:serve_middlewares"
+    ),
+    # A log line is written when it happens, not when a thousand others have.
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+#: HAProxy in place of Serve's Python proxy, and one event loop a replica. HAProxy is Linux only.
+FLAGS_LINUX = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    # An old HAProxy process outlives a reload for this long: longer than any stream.
+    "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "7200",
+}
+
+
+def serve_flags(platform: str = sys.platform) -> dict[str, str]:
+    """The variables for this kind of machine."""
+    return FLAGS_EVERYWHERE | (FLAGS_LINUX if platform == "linux" else {})
