@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator
 from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
+import ray.util
 from ray import serve
 
 from deployments import providers
+from deployments.engine import EngineProcess
+from deployments.providers import ProviderType
 from serve_app import config
+from serve_app.config import Provider
+from serve_app.errors import ConfigError
 from serve_app.runs import Slot
 
 logger = logging.getLogger("ray.serve.edge")
 
 _PROBE_S: Final = 5.0
+#: Ray's own secret, which a model server has no use for.
+_NOT_FOR_ENGINES: Final = ("RAY_AUTH_TOKEN",)
 _PROBE_TIMEOUT_S: Final = 5.0
 
 
@@ -48,25 +56,86 @@ class ProviderReplica:
         self._name = name
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._trouble = ""
-        self._url = str(provider.url).rstrip("/")
-        self._probe_url = _probe_url(self._url, kind.facts.health_path)
-        self._probing = asyncio.get_running_loop().create_task(self._probe(), name="probe")
+        self._engine: EngineProcess | None = None
+        if provider.url is not None:
+            self._url = str(provider.url).rstrip("/")
+            work = self._probe(_probe_url(self._url, kind.facts.health_path))
+            self._probing = asyncio.get_running_loop().create_task(work, name="probe")
+            return
+        self._engine = _engine(provider, kind, withhold={*settings.variables, *_NOT_FOR_ENGINES})
+        await self._engine.start()
+        try:
+            await self._engine.wait_ready()
+        except BaseException:
+            await self._engine.stop()
+            raise
 
     async def acquire(self) -> AsyncGenerator[Slot]:
-        """Grant a slot, which lasts until the caller ends this call."""
-        yield Slot(self._name, self._url, self._headers, self._trouble)
-        await asyncio.Event().wait()
+        """Grant a slot, which lasts until the caller ends this call or the engine dies.
 
-    async def _probe(self) -> None:
+        Raises:
+            NotReadyError: The engine died and does not come back.
+        """
+        engine = self._engine
+        if engine is None:
+            yield Slot(self._name, self._url, self._headers, self._trouble)
+            await asyncio.Event().wait()
+            return
+        await engine.wait_ready()
+        generation = engine.generation
+        yield Slot(self._name, engine.url, engine.headers)
+        await engine.wait_ended(generation)
+
+    async def check_health(self) -> None:
+        """Serve asks this: a replica whose engine does not come back is replaced.
+
+        Raises:
+            NotReadyError: The engine is not well.
+        """
+        if self._engine is not None:
+            await self._engine.wait_ready()
+
+    async def __del__(self) -> None:
+        """Serve calls this at a replica's orderly end."""
+        if self._engine is not None:
+            await self._engine.stop()
+
+    async def _probe(self, url: str) -> None:
         """Ask the upstream how it is, again and again."""
         limit = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
         async with aiohttp.ClientSession(headers=self._headers, timeout=limit) as session:
             while True:
-                trouble = await _trouble(session, self._probe_url)
+                trouble = await _trouble(session, url)
                 if trouble != self._trouble:
                     logger.info("upstream of '%s': %s", self._name, trouble or "well")
                 self._trouble = trouble
                 await asyncio.sleep(_PROBE_S)
+
+
+def _engine(provider: Provider, kind: ProviderType, *, withhold: set[str]) -> EngineProcess:
+    """The engine of a provider, not yet started. It listens where the ingress can reach it.
+
+    Raises:
+        ConfigError: The type has no engine.
+    """
+    command, engine = kind.command, provider.engine
+    if command is None or engine is None:
+        raise ConfigError([f"provider '{provider.name}': '{provider.type}' has no engine"])
+    host = config.engine_host() or ray.util.get_node_ip_address()
+
+    def words(port: int) -> list[str]:
+        return command(
+            engine, slots=provider.slots, host=host, port=port, python=sys.executable
+        )
+
+    return EngineProcess(
+        provider.name,
+        words,
+        engine,
+        host=host,
+        health_path=kind.facts.health_path,
+        withhold=withhold,
+    )
 
 
 async def _trouble(session: aiohttp.ClientSession, url: str) -> str:

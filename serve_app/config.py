@@ -301,6 +301,14 @@ def engine_environment(withhold: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in withhold}
 
 
+def engine_host() -> str:
+    """Address on which this host's engines listen; empty where nobody has said one.
+
+    `iop-edge run` says loopback, since everything is on one machine there.
+    """
+    return os.environ.get("IOP_EDGE_ENGINE_HOST", "")
+
+
 def json_schema(types: Collection[str]) -> dict[str, Any]:
     """Describe `edge.yaml` as JSON Schema (draft 2020-12), for editors and other programs."""
     schema = Settings.model_json_schema()

@@ -33,7 +33,7 @@ from serve_app.serve_flags import serve_flags
 
 #: Ray, Serve and two replicas; the embedded model is in it.
 _MEMORY_MIB: Final = 1500
-_START_S: Final = 300.0
+_START_S: Final = 600.0
 _STOP_S: Final = 3.0
 _POLL_S: Final = 0.25
 _TAIL_LINES: Final = 25
@@ -164,6 +164,7 @@ def _environment(folder: Path) -> dict[str, str]:
         # Ray's ports listen on every interface: nobody without this run's token may use them.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "IOP_EDGE_ENGINE_HOST": "127.0.0.1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(proxy / "admin.sock"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
@@ -42,38 +42,49 @@ async def read_body(scope: Scope, receive: Receive, *, limit_mib: int) -> bytes:
             return b"".join(parts) if len(parts) > 1 else parts[0]
 
 
-@asynccontextmanager
-async def cancelled_when_gone(receive: Receive) -> AsyncGenerator[None]:
-    """Cancel the work inside when the caller closes the connection.
+class Watch:
+    """Looks whether the caller is still there while work goes on for them.
 
-    Serve does the same for its own requests, but a caller can switch that off with a header,
-    and other ASGI servers do not do it at all.
-
-    Raises:
-        CallerGoneError: In place of the cancellation.
+    Serve does the same for its own requests, but a caller can switch that off with a header, and
+    other ASGI servers do not do it at all.
     """
-    work = asyncio.current_task()
-    if work is None:
-        raise RuntimeError("this has to run inside a task")
-    gone = False
 
-    async def watch() -> None:
-        nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._work = asyncio.current_task()
+        self._gone = False
+        loop = asyncio.get_running_loop()
+        self._watcher = loop.create_task(self._look(), name="caller watch")
+
+    def stop(self) -> None:
+        """Stop looking: the answer is about to be whole, and every connection ends after that."""
+        self._watcher.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Turn the cancellation that a vanished caller caused into what it means.
+
+        Raises:
+            CallerGoneError: In place of the cancellation.
+        """
+        self.stop()
+        if self._gone and self._work is not None and isinstance(exc, asyncio.CancelledError):
+            self._work.uncancel()
+            raise CallerGoneError from None
+
+    async def _look(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
             pass
-        gone = True
-        work.cancel()
-
-    watcher = asyncio.get_running_loop().create_task(watch(), name="caller watch")
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not gone:
-            raise
-        work.uncancel()
-        raise CallerGoneError from None
-    finally:
-        watcher.cancel()
+        self._gone = True
+        if self._work is not None:
+            self._work.cancel()
 
 
 def _too_large(limit_mib: int) -> TooLargeError:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from serve_app.catalog import Route
-from serve_app.ingress.caller import cancelled_when_gone, read_body
+from serve_app.ingress.caller import Watch, read_body
 from serve_app.ingress.failures import as_failure
 from serve_app.ingress.gateway import Gateway
 from serve_app.ingress.turn import Turn
@@ -62,13 +62,13 @@ class _ChatAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["provider"] = self._turn.member.provider
-        async with cancelled_when_gone(receive):
+        with Watch(receive) as watch:
             if self._chat.stream:
-                await self._stream(scope, send)
+                await self._stream(scope, send, watch)
             else:
-                await self._collect(send)
+                await self._collect(send, watch)
 
-    async def _collect(self, send: Send) -> None:
+    async def _collect(self, send: Send, watch: Watch) -> None:
         """One whole `chat.completion`."""
         collector = Collector()
         async with self._turn as turn:
@@ -84,10 +84,11 @@ class _ChatAnswer(Response):
         body = to_json(answer)
         headers = self._headers(b"application/json")
         headers.append((b"content-length", str(len(body)).encode()))
+        watch.stop()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _stream(self, scope: Scope, send: Send) -> None:
+    async def _stream(self, scope: Scope, send: Send, watch: Watch) -> None:
         """`chat.completion.chunk`s; a failure on the way is the stream's last event."""
         encoder = ChatEncoder(
             completion_id=self._completion_id,
@@ -106,8 +107,10 @@ class _ChatAnswer(Response):
                         await _write(send, b"".join(frames))
             except Exception as error:  # noqa: BLE001 - a stream that broke always says so
                 failure = as_failure(error, scope["state"])
+                watch.stop()
                 await _write(send, error_frame(failure), last=True)
                 return
+            watch.stop()
             await _write(send, b"".join(encoder.finish()), last=True)
 
     def _headers(self, content_type: bytes) -> list[tuple[bytes, bytes]]:
