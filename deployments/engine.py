@@ -20,9 +20,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import aiohttp
 
@@ -47,14 +46,6 @@ TOLD_LINES = 12
 KILL_MARGIN_S = 5.0
 
 
-class PortCommand(Protocol):
-    """Gives the engine's command line for a port of this host."""
-
-    def __call__(self, port: int) -> Sequence[str]:
-        """Give the command line."""
-        ...
-
-
 class EngineProcess:
     """One engine, kept alive.
 
@@ -64,7 +55,7 @@ class EngineProcess:
         name: The provider's name in the configuration, for logs and messages.
         command: Gives the command line for a port.
         engine: Its settings; of these only the time limits of start and stop matter here.
-        host: The address the engine listens on.
+        host: The address the engine listens on, and by which others reach it.
         health_path: Answers 200 when it is ready, from the server's root.
         withhold: Names of environment variables that are none of the engine's business.
     """
@@ -72,7 +63,7 @@ class EngineProcess:
     def __init__(
         self,
         name: str,
-        command: PortCommand,
+        command: Callable[[int], Sequence[str]],
         engine: Engine,
         *,
         host: str = "127.0.0.1",
@@ -97,6 +88,7 @@ class EngineProcess:
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._ready_at: float | None = None  # of the current generation
         self._was_ready = False  # ever
+        self._too_slow = False  # the current generation
         self._refusal = ""
         self._settled = asyncio.Event()  # there is no more to wait for, for better or worse
         self._ended = asyncio.Event()  # of the current generation
@@ -130,7 +122,7 @@ class EngineProcess:
         """Wait until the engine answers; by default for as long as one start may take.
 
         Raises:
-            ConfigError: The first start failed for something the operator has to mend.
+            ConfigError: The first start failed for something that the operator has to mend.
             NotReadyError: It is not ready in time, or was stopped.
         """
         limit_s = self._start_s if timeout_s is None else timeout_s
@@ -139,6 +131,8 @@ class EngineProcess:
                 await self._settled.wait()
         if self._refusal:
             raise ConfigError([self._refusal])
+        if self._watch is not None and self._watch.done():
+            self._watch.result()  # the command could not be made
         if not self.ready:
             raise NotReadyError(
                 f"The engine of provider '{self.name}' is not ready after {limit_s:g} s:"
@@ -169,23 +163,29 @@ class EngineProcess:
     async def _keep_alive(self) -> None:
         """Run one generation after the other, until `stop` or a refusal."""
         pause_s = FIRST_PAUSE_S
-        while not self._stopping.is_set():
-            try:
-                well_s = await self._run_generation()
-            except OSError as error:  # no port, no process, no file handle
-                self._close()
-                self.trouble = f"cannot be started: {error.strerror}"
-                well_s = 0.0
-            if self._stopping.is_set() or self._refusal:
-                break
-            if well_s >= WELL_S:
-                pause_s = FIRST_PAUSE_S
-            logger.warning("%s: %s; again in %.1f s", self.name, self.trouble, pause_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._stopping.wait()
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        self._settled.set()
+        try:
+            while not self._stopping.is_set():
+                well_s = await self._try_generation()
+                if self._stopping.is_set() or self._refusal:
+                    break
+                if well_s >= WELL_S:
+                    pause_s = FIRST_PAUSE_S
+                logger.warning("%s: %s; again in %.1f s", self.name, self.trouble, pause_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._stopping.wait()
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        finally:
+            self._settled.set()
+
+    async def _try_generation(self) -> float:
+        """Run the engine once; give for how long it was ready."""
+        try:
+            return await self._run_generation()
+        except OSError as error:  # no port, no process, no file handle
+            self._close()
+            self.trouble = f"cannot be started: {error.strerror}"
+            return 0.0
 
     async def _run_generation(self) -> float:
         """Run the engine once, to its end; give for how long it was ready."""
@@ -231,6 +231,7 @@ class EngineProcess:
             start_new_session=True,
         )
         self.generation += 1
+        self._too_slow = False
         self._ended = asyncio.Event()
         if self.generation == 1 and not self._stopping.is_set():
             self.trouble = "is starting"
@@ -251,6 +252,7 @@ class EngineProcess:
                     await asyncio.sleep(pause_s)
                     pause_s = min(1.5 * pause_s, 0.5)
         except TimeoutError:
+            self._too_slow = True
             self.trouble = f"was not ready within {self._start_s:g} s of its start"
             self._terminate()
             return
@@ -281,7 +283,7 @@ class EngineProcess:
             # Somebody killed the guard itself. The kernel killed the engine; these are its rest.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        if not self.trouble.startswith("was not ready"):
+        if not self._too_slow:
             self.trouble = _ending(code)
         if code in REFUSALS and not self._was_ready:
             self._refusal = (

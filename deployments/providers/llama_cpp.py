@@ -18,7 +18,7 @@ def command(engine: Engine, *, slots: int, host: str, port: int, python: str) ->
         "--port": str(port),
         "--context": str(engine.context),
         "--parallel": str(slots),
-        "--threads": str(engine.threads),
+        "--threads": str(engine.threads or ""),
         "--chat-template": engine.chat_template,
     }
     # By its path and with -P: neither the working folder nor an installation has a say in it.
