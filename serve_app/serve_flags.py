@@ -22,6 +22,8 @@ FLAGS_EVERYWHERE = {
 FLAGS_LINUX = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+    # HAProxy would write a line a request for Serve to parse; requests are counted where they run.
+    "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
     # An old HAProxy process outlives a reload for this long: longer than any stream.
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "7200",
 }

@@ -68,7 +68,7 @@ def build_api(gateway: Gateway, *, echo_request_id: bool = True) -> Starlette:
         ],
         middleware=[
             Middleware(RequestId, echo=echo_request_id),
-            Middleware(Failures),
+            Middleware(Failures, gateway=gateway),
             Middleware(Auth, gateway=gateway),
         ],
         exception_handlers={HTTPException: of_router},

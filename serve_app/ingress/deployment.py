@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from serve_app import config
 from serve_app.errors import GatewayError
+from serve_app.ingress.access_log import serve_access_log
 from serve_app.ingress.api import build_api
 from serve_app.ingress.gateway import Gateway, ProviderLink
 from serve_app.ingress.reload import watch_config
@@ -107,7 +108,8 @@ class Ingress:
         self, text: str, path: str, links: dict[str, tuple[ProviderFacts, Any]]
     ) -> None:
         settings = config.load(text)
-        readiness = ServeReadiness(serve.get_replica_context().app_name)
+        replica = serve.get_replica_context()
+        readiness = ServeReadiness(replica.app_name)
         self._gateway = Gateway(
             settings,
             {
@@ -115,6 +117,7 @@ class Ingress:
                 for name, (facts, handle) in links.items()
             },
             readiness,
+            serve_access_log(replica.replica_id.to_full_id_str().replace("#", "_")),
         )
         idle = {p.name for p in settings.providers if p.autoscaling.min == 0}
         readiness.attach(self._gateway.pools, frozenset(idle))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.errors import GatewayError, MethodNotAllowedError, NotFoundError
 from serve_app.ingress.caller import CallerGoneError
+from serve_app.ingress.gateway import Gateway
 from serve_app.wire.errors import envelope
 
 logger = logging.getLogger("ray.serve.edge")
@@ -22,14 +24,18 @@ logger = logging.getLogger("ray.serve.edge")
 #: The status that stands in the log for a caller who went away.
 _GONE_STATUS = 499
 
+#: From here on the failure is also in the replica's own log.
+_FAILED_STATUS = 500
+
 _ENDPOINTS = "Use /v1/chat/completions (messages) or /v1/responses (text)."
 
 
 class Failures:
     """Turns what is raised before the first byte into a response, and logs each request."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, gateway: Gateway) -> None:
         self._app = app
+        self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,7 +63,10 @@ class Failures:
                 raise  # too late for a status: the server breaks the connection off
             await respond(failure, send_noting, x_request_id=state.get("request_id"))
         finally:
-            _log_request(scope, state, status, time.monotonic() - began)
+            fields = _fields(scope, state, status, time.monotonic() - began)
+            self._gateway.access_log.add(fields)
+            if status >= _FAILED_STATUS:
+                logger.warning("a request failed", extra=fields)
 
 
 async def respond(error: GatewayError, send: Send, *, x_request_id: str | None = None) -> None:
@@ -112,10 +121,11 @@ async def of_router(request: Request, error: Exception) -> Response:
     return Response(body, failure.status, headers=headers, media_type="application/json")
 
 
-def _log_request(scope: Scope, state: dict[str, Any], status: int, took_s: float) -> None:
-    """One line a request. Neither headers nor bodies are ever in it."""
+def _fields(scope: Scope, state: dict[str, Any], status: int, took_s: float) -> dict[str, Any]:
+    """What the log says of a request. Neither headers nor bodies are ever in it."""
     error: GatewayError | None = state.get("error")
     fields = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "request_id": state.get("request_id"),
         "method": scope["method"],
         "path": scope["path"][:200],
@@ -124,8 +134,6 @@ def _log_request(scope: Scope, state: dict[str, Any], status: int, took_s: float
         "model": state.get("model"),
         "provider": state.get("provider"),
         "error_code": error.code.value if error else None,
+        "error_source": error.source if error else None,
     }
-    shown = {name: value for name, value in fields.items() if value is not None}
-    level = logging.WARNING if status >= 500 else logging.INFO
-    line = f"{scope['method']} {shown['path']} {status} in {shown['duration_ms']} ms"
-    logger.log(level, line, extra=shown)
+    return {name: value for name, value in fields.items() if value is not None}

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from serve_app.catalog import Catalog
 from serve_app.config import Settings
+from serve_app.ingress.access_log import AccessLog, LoggerAccessLog
 from serve_app.runs import ProviderFacts
 from serve_app.upstream.background import Background
 from serve_app.upstream.client import UpstreamClient
@@ -46,13 +47,19 @@ class Gateway:
         settings: The configuration to begin with.
         links: Every provider of the configuration, by its name.
         readiness: Who knows whether the providers can serve.
+        access_log: Where each request is noted; by default Python's logging.
     """
 
     def __init__(
-        self, settings: Settings, links: Mapping[str, ProviderLink], readiness: Readiness
+        self,
+        settings: Settings,
+        links: Mapping[str, ProviderLink],
+        readiness: Readiness,
+        access_log: AccessLog | None = None,
     ) -> None:
         self.current = Current(settings, Catalog(settings))
         self.readiness = readiness
+        self.access_log = access_log or LoggerAccessLog()
         self._works: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.background = Background()
         self.client = UpstreamClient(self.background)
@@ -77,6 +84,7 @@ class Gateway:
             pool.close()
         await self.client.close()
         await self.background.close()
+        self.access_log.close()
 
     def use(self, settings: Settings) -> None:
         """Serve by another configuration from the next request on."""
