@@ -20,6 +20,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,8 +29,18 @@ from statistics import median
 from typing import Any, TypeAlias
 
 import peers
-from processes import HERE, Program, StartError, cpu_seconds, free_port, measure
-from report import print_profile, print_table, verdicts
+from processes import (
+    HERE,
+    Program,
+    StartError,
+    busy_seconds,
+    client_seconds,
+    cpu_seconds,
+    free_port,
+    measure,
+    titles,
+)
+from report import print_others, print_profile, print_table, verdicts
 from upstream import CHUNKS, PACE_S
 
 Numbers: TypeAlias = dict[str, float]
@@ -113,6 +124,7 @@ def run_rounds(
     ways: Sequence[Way], upstream: Program, rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
     """Every measurement of every way, `rounds` times; every other round in reverse order."""
+    programs = [upstream, *(way.program for way in ways if way.program)]
     rows: list[dict[str, Any]] = []
     for number in range(rounds):
         for way in ways if number % 2 == 0 else [*reversed(ways)]:
@@ -120,7 +132,7 @@ def run_rounds(
                 print(f"\rround {number + 1}/{rounds}: {way.name} {name:<12}", end="", flush=True)
                 row: dict[str, Any] = {"round": number, "way": way.name, "measurement": name}
                 try:
-                    row |= measure_once(way, upstream, name, seconds)
+                    row |= measure_once(way, programs, name, seconds)
                 except StartError as error:
                     row["failure"] = str(error)
                     print(f"\n{way.name} {name}: {error}", flush=True)
@@ -129,22 +141,31 @@ def run_rounds(
     return rows
 
 
-def measure_once(way: Way, upstream: Program, name: str, seconds: float) -> dict[str, Any]:
-    """One measurement, and who spent CPU time on it."""
+def measure_once(
+    way: Way, programs: Sequence[Program], name: str, seconds: float
+) -> dict[str, Any]:
+    """One measurement, and who spent CPU time on it; the upstream is the first of `programs`."""
     connections, streams = MEASUREMENTS[name]
     waves = max(1, round(seconds / (CHUNKS * PACE_S))) if streams else 0
-    gateway, source = way.program.family() if way.program else [], upstream.family()
-    before, source_before = cpu_seconds(gateway), cpu_seconds(source)
+    families = [program.family() for program in programs]
+    before = [cpu_seconds(family) for family in families]
+    client_before, busy_before, begin_s = client_seconds(), busy_seconds(), time.monotonic()
     raw = measure(way.url, way.key, connections, seconds=seconds, waves=waves)
-    after, source_after = cpu_seconds(gateway), cpu_seconds(source)
-    numbers = of_streams(raw) if streams else of_unary(raw)
+    wall_s, busy_s = time.monotonic() - begin_s, busy_seconds() - busy_before
+    spent = {"client": client_seconds() - client_before}
+    ours_s = spent["client"]
+    for program, family, earlier in zip(programs, families, before, strict=True):
+        names = titles(family)
+        for pid, seconds_now in cpu_seconds(family).items():
+            since_s = seconds_now - earlier.get(pid, 0.0)
+            ours_s += since_s
+            if program is programs[0] or program is way.program:
+                key = names.get(pid, program.name)
+                spent[key] = spent.get(key, 0.0) + since_s
     return {
-        "numbers": numbers,
-        "cpu_s": {
-            "client": raw["cpu_s"],
-            "upstream": sum(source_after.values()) - sum(source_before.values()),
-            "gateway": {key: spent - before.get(key, 0.0) for key, spent in after.items()},
-        },
+        "numbers": of_streams(raw) if streams else of_unary(raw),
+        "cpu_s": spent,
+        "others_cores": max(0.0, busy_s - ours_s) / wall_s,
     }
 
 
@@ -250,7 +271,7 @@ def main() -> int:
         rows = run_rounds(ways, upstream, options.rounds, options.seconds)
     summary = summarize(rows)
     print_table(summary)
-    print()
+    print_others(rows)
     if options.profile:
         print_profile(rows)
     missed = verdicts(summary.get("product", {}))

@@ -43,7 +43,6 @@ class Result:
 
     answers: int = 0
     wall_s: float = 0.0
-    cpu_s: float = 0.0
     #: Unary: time of each whole answer. Streams: time to each first word.
     times_s: list[float] = field(default_factory=list[float])
     #: Longest wait between two pieces of one stream.
@@ -229,9 +228,6 @@ class Load:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._connections):
                 group.create_task(loop())
-            await asyncio.sleep(WARM_UP_S)
-            cpu_s = time.process_time()
-        result.cpu_s = time.process_time() - cpu_s
         result.wall_s = time.perf_counter() - begin_s
         result.answers = len(result.times_s)
         return result
@@ -250,10 +246,9 @@ class Load:
                 result.longest_gap_s = max(result.longest_gap_s, answer.longest_gap_s)
             caller.close()
 
-        begin_s, cpu_s = time.perf_counter(), time.process_time()
+        begin_s = time.perf_counter()
         await asyncio.gather(*(loop(caller) for caller, _ in cold))
         result.wall_s = time.perf_counter() - begin_s
-        result.cpu_s = time.process_time() - cpu_s
         result.answers = len(result.times_s)
         return result
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -126,16 +128,35 @@ class Program:
         return list(found.values())
 
 
-def cpu_seconds(family: Sequence[psutil.Process]) -> dict[str, float]:
-    """CPU time spent so far, by the name of the program."""
-    spent: dict[str, float] = {}
+def cpu_seconds(family: Sequence[psutil.Process]) -> dict[int, float]:
+    """CPU time spent so far, by process id."""
+    spent: dict[int, float] = {}
     for process in family:
-        try:
-            times, name = process.cpu_times(), title(process)
-        except psutil.Error:
-            continue
-        spent[name] = spent.get(name, 0.0) + times.user + times.system
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            spent[process.pid] = times.user + times.system
     return spent
+
+
+def titles(family: Sequence[psutil.Process]) -> dict[int, str]:
+    """A short name of each process. Ray's change theirs all the time, so they are no keys."""
+    found: dict[int, str] = {}
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            found[process.pid] = title(process)
+    return found
+
+
+def busy_seconds() -> float:
+    """CPU time that the whole machine has spent on anything."""
+    times = psutil.cpu_times()
+    return times.user + times.nice + times.system
+
+
+def client_seconds() -> float:
+    """CPU time of the load processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def title(process: psutil.Process) -> str:
@@ -143,7 +164,8 @@ def title(process: psutil.Process) -> str:
     line = process.cmdline()
     first = line[0] if line else process.name()
     if first.startswith("ray::"):
-        return first.split("(")[0].split()[0]
+        # Without the method that it is in at the moment.
+        return first.split("(")[0].split()[0].split(".")[0]
     scripts = [word for word in line[1:3] if word.endswith(".py") or "/" in word]
     return Path(scripts[0] if "python" in first and scripts else first).name or process.name()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 #: What is printed of each measurement: key, heading, digits after the point.
@@ -46,6 +47,16 @@ def print_table(summary: dict[str, dict[str, dict[str, float]]]) -> None:
         _print_aligned(rows)
 
 
+def print_others(rows: Sequence[dict[str, Any]]) -> None:
+    """Prints how busy the machine was with anything else: what makes a run worthless."""
+    cores = [row["others_cores"] for row in rows if "others_cores" in row]
+    if cores:
+        print(
+            f"\nOther processes kept {median(cores):.2f} cores busy (median; at worst "
+            f"{max(cores):.2f}). Above 0.2, measure again when they are done."
+        )
+
+
 def print_profile(rows: Sequence[dict[str, Any]]) -> None:
     """Prints CPU seconds by process, summed over the rounds."""
     spent: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -53,11 +64,9 @@ def print_profile(rows: Sequence[dict[str, Any]]) -> None:
         if "cpu_s" not in row:
             continue
         of_row = spent[row["measurement"], row["way"]]
-        for who in ("client", "upstream"):
-            of_row[who] += row["cpu_s"][who]
-        for who, seconds in row["cpu_s"]["gateway"].items():
+        for who, seconds in row["cpu_s"].items():
             of_row[who] += seconds
-    print("\nCPU seconds, all rounds together (processes under 0.05 s left out)")
+    print("\nCPU seconds with warm-up, all rounds together (processes under 0.05 s left out)")
     for (measurement, way), of_row in spent.items():
         parts = [f"{who} {s:.2f}" for who, s in sorted(of_row.items(), key=lambda i: -i[1])
                  if s >= 0.05]  # fmt: skip
