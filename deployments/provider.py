@@ -29,6 +29,8 @@ from serve_app.runs import Slot
 logger = logging.getLogger("ray.serve.edge")
 
 _PROBE_S: Final = 5.0
+#: How long an engine that died may take to come back before a caller or Serve hears of it.
+_READY_S: Final = 20.0
 #: Ray's own secret, which a model server has no use for.
 _NOT_FOR_ENGINES: Final = ("RAY_AUTH_TOKEN",)
 _PROBE_TIMEOUT_S: Final = 5.0
@@ -81,7 +83,7 @@ class ProviderReplica:
             yield Slot(self._name, self._url, self._headers, self._trouble)
             await asyncio.Event().wait()
             return
-        await engine.wait_ready()
+        await engine.wait_ready(_READY_S)
         generation = engine.generation
         yield Slot(self._name, engine.url, engine.headers)
         await engine.wait_ended(generation)
@@ -93,7 +95,7 @@ class ProviderReplica:
             NotReadyError: The engine is not well.
         """
         if self._engine is not None:
-            await self._engine.wait_ready()
+            await self._engine.wait_ready(_READY_S)
 
     async def __del__(self) -> None:
         """Serve calls this at a replica's orderly end."""

@@ -117,7 +117,7 @@ class Ingress:
                 for name, (facts, handle) in links.items()
             },
             readiness,
-            serve_access_log(replica.replica_id.to_full_id_str().replace("#", "_")),
+            serve_access_log(f"{replica.app_name}_{replica.deployment}_{replica.replica_tag}"),
         )
         idle = {p.name for p in settings.providers if p.autoscaling.min == 0}
         readiness.attach(self._gateway.pools, frozenset(idle))
