@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from io import BytesIO
 from typing import Final
 
 import aiohttp
@@ -31,6 +32,8 @@ from serve_app.upstream.retry_after import parse_retry_after
 _TICK_S: Final = 0.2
 _MAX_ERROR_BODY: Final = 64 * 2**10
 _MAX_WHOLE_BODY: Final = 64 * 2**20
+#: A larger request is written in pieces, so that other requests get their turn in between.
+_LARGE_BODY: Final = 2**20
 
 
 class UpstreamStream:
@@ -205,7 +208,7 @@ class UpstreamClient:
             async with asyncio.timeout(timeouts.first_token_s or None):
                 response = await self._session.post(
                     slot.url + path,
-                    data=body,
+                    data=body if len(body) <= _LARGE_BODY else BytesIO(body),
                     headers=headers,
                     timeout=limit,
                     allow_redirects=False,
