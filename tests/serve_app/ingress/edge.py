@@ -87,12 +87,14 @@ class Edge:
         """Ask for the upstream's named answer and wait for the whole response."""
         return await self.client.post("/v1/chat/completions", json=body(script, **fields))
 
-    async def raw(self, data: bytes) -> RawAnswer:
-        """What comes back for these bytes until the connection is closed."""
+    async def raw(self, data: bytes, *, end: bool = False) -> RawAnswer:
+        """What comes back for these bytes until the connection is closed; `end` closes our side."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             async with asyncio.timeout(10):
                 writer.write(data)
+                if end:
+                    writer.write_eof()
                 return RawAnswer(await reader.read())
         finally:
             writer.close()
