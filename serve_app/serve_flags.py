@@ -6,6 +6,7 @@ One table for `iop-edge run`, for `iop-edge env` (a cluster made by hand) and fo
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 #: Wanted wherever Ray Serve runs.
 FLAGS_EVERYWHERE = {
@@ -30,5 +31,8 @@ FLAGS_LINUX = {
 
 
 def serve_flags(platform: str = sys.platform) -> dict[str, str]:
-    """The variables for this kind of machine."""
-    return FLAGS_EVERYWHERE | (FLAGS_LINUX if platform == "linux" else {})
+    """The variables for this kind of machine and this very environment."""
+    if platform != "linux":
+        return FLAGS_EVERYWHERE
+    haproxy = Path(sys.executable).parent / "iop-edge-haproxy"
+    return FLAGS_EVERYWHERE | FLAGS_LINUX | {"RAY_SERVE_HAPROXY_BINARY_PATH": str(haproxy)}
