@@ -5,8 +5,9 @@ this puts three things right in the file and becomes HAProxy:
 
 1. Without `splice`. With it, HAProxy 2.8 does not see that a caller has gone once the body came in
    a packet of its own, and a model works on for nobody.
-2. HAProxy's own failures (a broken request, no replica to send it to) are JSON in OpenAI's shape.
-3. Those have a request id too, but for what is so broken that HAProxy only sends it a file.
+2. HAProxy's own failures (no replica to send a request to) are JSON in OpenAI's shape, with a
+   request id. What is not HTTP at all still gets the page that is built into HAProxy: that one
+   cannot be configured.
 
 Standard library only; a configuration in which nothing of this is found is used as it is.
 """
@@ -26,16 +27,13 @@ _NO_REPLICA = (
     "Try again in a few seconds."
 )
 
-#: What HAProxy says while it reads a request, where it can only send a file: status line → message,
-#: type, code.
-_FILES = {
-    "400 Bad Request": ("The HTTP request is malformed or too large.", _BROKEN, "invalid_http"),
-    "408 Request Timeout": ("The request did not arrive in time.", _BROKEN, "request_timeout"),
-    "500 Internal Server Error": ("The gateway failed.", "server_error", "internal_error"),
+#: Status of HAProxy's own answers → message, type and code. 502 to 504: no replica took it.
+_ANSWERS = {
+    400: ("The HTTP request is malformed.", _BROKEN, "invalid_http"),
+    408: ("The request did not arrive in time.", _BROKEN, "request_timeout"),
+    500: ("The gateway failed.", "server_error", "internal_error"),
+    **{status: (_NO_REPLICA, "server_error", "not_ready") for status in (502, 503, 504)},
 }
-
-#: What it says instead of an answer: no replica took the request.
-_LINES = {status: (_NO_REPLICA, "server_error", "not_ready") for status in (502, 503, 504)}
 
 _SPLICE = re.compile(r"^\s*option splice-(request|response|auto)\s*$", re.MULTILINE)
 _ERROR_FILES = re.compile(r"^\s*errorfile \d+ \S+\s*$\n?", re.MULTILINE)
@@ -48,52 +46,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     for option, value in zip(arguments, arguments[1:], strict=False):
         if option == "-f":
             path = Path(value)
-            path.write_text(mended(path.read_text(encoding="utf-8"), path.parent), encoding="utf-8")
+            path.write_text(mended(path.read_text(encoding="utf-8")), encoding="utf-8")
     binary = _binary()
     os.execv(binary, [binary, *arguments])  # noqa: S606 - it is what this program is for
 
 
-def mended(text: str, folder: Path) -> str:
-    """Serve's configuration, put right. Mending it twice changes nothing more.
-
-    Args:
-        text: What Serve wrote.
-        folder: Where the files with HAProxy's answers go.
-    """
+def mended(text: str) -> str:
+    """Serve's configuration, put right. Mending it twice changes nothing more."""
     text = _SPLICE.sub("    # (no splice: it hides callers who leave)", text)
     defaults = _DEFAULTS.search(text)
     if defaults is None or "http-error status" in text:
         return text
     text = _ERROR_FILES.sub("", text)
-    lines = [_file(status, folder) for status in _FILES] + [_line(status) for status in _LINES]
     at = defaults.end()
-    return text[:at] + "".join(lines) + text[at:]
+    return text[:at] + "".join(_answer(status) for status in _ANSWERS) + text[at:]
 
 
-def _file(status: str, folder: Path) -> str:
-    """Write one of the files; give HAProxy's line for it."""
-    body = _body(*_FILES[status])
-    head = (
-        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-iop-source: gateway\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    )
-    number = status[:3]
-    path = folder / f"iop-{number}.http"
-    path.write_bytes((head + body).encode())
-    return f"    errorfile {number} {path}\n"
-
-
-def _line(status: int) -> str:
-    """HAProxy's line for a failure that it can answer with an id."""
-    body = _body(*_LINES[status]).replace('"', r"\"")
+def _answer(status: int) -> str:
+    """HAProxy's line for one of its own failures."""
+    message, kind, code = _ANSWERS[status]
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    body = json.dumps({"error": error}).replace('"', r"\"")
+    retry = ' hdr retry-after "2"' if message == _NO_REPLICA else ""
     return (
         f'    http-error status {status} content-type "application/json" lf-string "{body}"'
-        ' hdr x-request-id "req_%[uuid]" hdr x-iop-source "gateway" hdr retry-after "2"\n'
+        f' hdr x-request-id "req_%[uuid]" hdr x-iop-source "gateway"{retry}\n'
     )
-
-
-def _body(message: str, kind: str, code: str) -> str:
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
 def _binary() -> str:

@@ -25,6 +25,8 @@ FLAGS_LINUX = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     # HAProxy would write a line a request for Serve to parse; requests are counted where they run.
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+    # Room for the long headers that some callers send; HAProxy answers longer ones by itself.
+    "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "65536",
     # An old HAProxy process outlives a reload for this long: longer than any stream.
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "7200",
 }
