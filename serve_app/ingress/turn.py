@@ -56,6 +56,7 @@ class Turn:
         self._sse = SseDecoder()
         self._decoder = ChatDecoder()
         self._first: list[RunEvent] = []
+        self._fault: GatewayError | None = None
         self._ended = False
 
     async def __aenter__(self) -> Self:
@@ -121,6 +122,7 @@ class Turn:
         """Take a slot, send the request, wait for the first event."""
         self._sse = SseDecoder()
         self._decoder = ChatDecoder()
+        self._fault = None
         self._lease = await self._pool.lease(timeout_s=self._timeouts.slot_s)
         self._stream = await self._gateway.client.post(
             self._lease.slot,
@@ -132,29 +134,39 @@ class Turn:
         self._first = await self._read()
 
     async def _read(self) -> list[RunEvent]:
-        """Read until there is an event, or the end."""
+        """Read until there is an event, or the end.
+
+        What came before a fault is given first: how the bytes were cut must not matter.
+        """
         stream = self._stream
         if stream is None:
             raise RuntimeError("the turn is not open")
+        if self._fault is not None:
+            raise self._fault
         events: list[RunEvent] = []
-        while not events and not self._ended:
-            chunk = await stream.read()
-            if stream.whole:
-                events = self._whole(chunk)
-            elif chunk:
-                for data in self._sse.feed(chunk):
-                    events += self._decoder.feed(data)
-            else:
-                for data in self._sse.finish():
-                    events += self._decoder.feed(data)
-            if self._decoder.done or not chunk:
-                events += self._decoder.finish()
-                self._ended = True
+        try:
+            while not events and not self._ended:
+                self._decode(await stream.read(), events, whole=stream.whole)
+        except GatewayError as error:
+            if not events:
+                raise
+            self._fault = error
         if events:
             stream.got_event()
         if self._decoder.finished:
             stream.got_finish()
         return events
+
+    def _decode(self, chunk: bytes, events: list[RunEvent], *, whole: bool) -> None:
+        """Add the events of some bytes; none mean that the answer is over."""
+        if whole:
+            events += self._whole(chunk)
+        else:
+            for data in self._sse.feed(chunk) if chunk else self._sse.finish():
+                events += self._decoder.feed(data)
+        if self._decoder.done or not chunk:
+            events += self._decoder.finish()
+            self._ended = True
 
     def _whole(self, body: bytes) -> list[RunEvent]:
         """Events of an answer that came as one JSON body where a stream was asked for."""
