@@ -209,8 +209,9 @@ def test_port_in_use_is_told_at_once() -> None:
         Upstream(port=upstream.port).start()
 
 
-def test_process_tells_its_address_and_state() -> None:
-    """As a process it prints its address, answers by name, tells its state, and ends on SIGINT."""
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_process_tells_its_address_and_state(ending: signal.Signals) -> None:
+    """As a process it prints its address, answers by name, tells its state, and ends well."""
     command = [sys.executable, "-m", "tests.fakes.upstream", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -218,7 +219,7 @@ def test_process_tells_its_address_and_state() -> None:
         body = {"model": "script:paced:2:1"}
         assert b"w1" in httpx.post(f"{url}/chat/completions", json=body).content
         state = httpx.get(f"{url.removesuffix('/v1')}/_state").json()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
     assert process.returncode == 0
     assert (state["active"], state["disconnected"]) == (0, 0)
     assert state["requests"][0]["json"] == body

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -283,15 +284,15 @@ class Upstream:
 
 
 def main() -> None:
-    """Serves until it is ended, and prints its address first."""
+    """Serves until INT or TERM, and prints its address first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     with Upstream(port=parser.parse_args().port) as upstream:
         print(upstream.url, flush=True)  # noqa: T201 - how the parent learns the port
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            return
+        ended.wait()
 
 
 if __name__ == "__main__":
