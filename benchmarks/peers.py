@@ -28,6 +28,7 @@ def install(name: str, requirement: str, cache: Path) -> Path:
         return python
     print(f"installing {requirement} into {home}", flush=True)
     cache.mkdir(parents=True, exist_ok=True)
+    (cache / ".gitignore").write_text("*\n")
     if uv := shutil.which("uv"):
         subprocess.run([uv, "venv", "-q", "--clear", "-p", sys.executable, str(home)], check=True)
         subprocess.run([uv, "pip", "install", "-q", "-p", str(python), requirement], check=True)

@@ -20,6 +20,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Self
 
 from tests.fakes.answers import (
@@ -288,8 +289,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, end)
     with Upstream(port=parser.parse_args().port) as upstream:
         print(upstream.url, flush=True)  # noqa: T201 - how the parent learns the port
         ended.wait()
