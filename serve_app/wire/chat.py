@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
@@ -20,7 +21,8 @@ from typing_extensions import TypedDict
 
 from serve_app.errors import Code, InvalidRequestError
 from serve_app.runs import Json, ReasoningEffort
-from serve_app.wire.body import json_type, validate, without_nulls
+from serve_app.wire.body import dotted, json_type, validate, without_nulls
+from serve_app.wire.messages import OPEN, Message
 
 #: Refused by name: wrappers and provider options that have no place on this surface.
 REFUSED_FIELDS = frozenset(
@@ -38,137 +40,8 @@ REFUSED_FIELDS = frozenset(
 MAX_STOPS = 4
 MAX_TOOLS = 1024
 
-#: Fields of messages and parts that we do not read are the upstream's business: they pass.
-_OPEN = ConfigDict(strict=True, extra="allow")
 
-
-@with_config(_OPEN)
-class TextPart(TypedDict):
-    """Text inside a message's content."""
-
-    type: Literal["text"]
-    text: str
-
-
-@with_config(_OPEN)
-class RefusalPart(TypedDict):
-    """What an assistant said in place of an answer."""
-
-    type: Literal["refusal"]
-    refusal: str
-
-
-@with_config(_OPEN)
-class ImageUrl(TypedDict):
-    """Address or data URL of an image."""
-
-    url: str
-
-
-@with_config(_OPEN)
-class ImagePart(TypedDict):
-    """An image inside a message's content."""
-
-    type: Literal["image_url"]
-    image_url: ImageUrl
-
-
-@with_config(_OPEN)
-class AudioPart(TypedDict):
-    """Audio inside a message's content."""
-
-    type: Literal["input_audio"]
-    input_audio: dict[str, Any]
-
-
-@with_config(_OPEN)
-class FilePart(TypedDict):
-    """A file inside a message's content."""
-
-    type: Literal["file"]
-    file: dict[str, Any]
-
-
-Part: TypeAlias = Annotated[
-    TextPart | RefusalPart | ImagePart | AudioPart | FilePart, Field(discriminator="type")
-]
-
-
-def _content_kind(value: object) -> str | None:
-    """Which form of content this is; `None` where it is neither."""
-    if isinstance(value, str):
-        return "text"
-    return "parts" if isinstance(value, list) else None
-
-
-Content: TypeAlias = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[Part], Field(min_length=1), Tag("parts")],
-    Discriminator(
-        _content_kind,
-        custom_error_type=Code.INVALID_TYPE.value,
-        custom_error_message="Invalid type for a message's 'content': expected a string or an "
-        "array of content parts.",
-    ),
-]
-
-
-@with_config(_OPEN)
-class CalledFunction(TypedDict):
-    """The function of a past tool call; its arguments are a JSON string."""
-
-    name: str
-    arguments: str
-
-
-@with_config(_OPEN)
-class PastToolCall(TypedDict):
-    """A tool call that an assistant made earlier in the conversation."""
-
-    id: str
-    type: NotRequired[Literal["function"]]
-    function: CalledFunction
-
-
-@with_config(_OPEN)
-class SystemMessage(TypedDict):
-    """What the model is told to be."""
-
-    role: Literal["system", "developer"]
-    content: Content
-
-
-@with_config(_OPEN)
-class UserMessage(TypedDict):
-    """What the user said."""
-
-    role: Literal["user"]
-    content: Content
-
-
-@with_config(_OPEN)
-class AssistantMessage(TypedDict):
-    """What the model said; no content where it called tools."""
-
-    role: Literal["assistant"]
-    content: NotRequired[Content | None]
-    tool_calls: NotRequired[list[PastToolCall] | None]
-
-
-@with_config(_OPEN)
-class ToolMessage(TypedDict):
-    """What a tool gave back."""
-
-    role: Literal["tool"]
-    content: Content
-    tool_call_id: str
-
-
-Message: TypeAlias = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
-]
-
-
-@with_config(_OPEN)
+@with_config(OPEN)
 class Function(TypedDict):
     """A function the model may call; `parameters` is a JSON Schema."""
 
@@ -178,7 +51,7 @@ class Function(TypedDict):
     strict: NotRequired[bool | None]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class Tool(TypedDict):
     """One entry of `tools`."""
 
@@ -186,14 +59,14 @@ class Tool(TypedDict):
     function: Function
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class NamedFunction(TypedDict):
     """The function a caller insists on."""
 
     name: Annotated[str, Field(min_length=1)]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class ForcedTool(TypedDict):
     """A `tool_choice` that insists on one tool."""
 
@@ -220,7 +93,7 @@ ToolChoice: TypeAlias = Annotated[
 ]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class JsonSchema(TypedDict):
     """A named JSON Schema for the answer."""
 
@@ -229,7 +102,7 @@ class JsonSchema(TypedDict):
     strict: NotRequired[bool | None]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class SchemaFormat(TypedDict):
     """An answer that has to satisfy a schema."""
 
@@ -237,7 +110,7 @@ class SchemaFormat(TypedDict):
     json_schema: JsonSchema
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class PlainFormat(TypedDict):
     """Plain text, or any JSON."""
 
@@ -247,7 +120,7 @@ class PlainFormat(TypedDict):
 ResponseFormat: TypeAlias = Annotated[SchemaFormat | PlainFormat, Field(discriminator="type")]
 
 
-@with_config(_OPEN)
+@with_config(OPEN)
 class StreamOptions(TypedDict):
     """Only `include_usage` is read: it decides about the usage chunk at a stream's end."""
 
@@ -262,8 +135,7 @@ def _stops(value: object) -> object:
         return cast("object", value)
     raise PydanticCustomError(
         Code.INVALID_TYPE.value,
-        "Invalid type for 'stop': expected a string or an array of strings, but got {got} "
-        "instead.",
+        "Invalid type for 'stop': expected a string or an array of strings, but got {got} instead.",
         {"got": json_type(value)},
     )
 
@@ -335,11 +207,17 @@ def parse_chat(body: Json) -> ChatRequest:
 
 
 def _refuse_by_name(fields: Mapping[str, object]) -> None:
-    """CHAT-3: names that are refused whatever their value."""
+    """Names that are refused whatever their value: CHAT-3's, and any that CHAT-1 does not have."""
     for name in fields:
         if name in REFUSED_FIELDS:
             message = f"Unsupported parameter: '{name}' is not accepted on this endpoint."
             raise InvalidRequestError(message, param=name, code=Code.UNSUPPORTED_PARAMETER)
+    unknown = next((name for name in fields if name not in ChatRequest.model_fields), None)
+    if unknown is not None:
+        # The first one is enough: there may be a million of them.
+        param = dotted((unknown,))
+        message = f"Unknown parameter: '{param}'."
+        raise InvalidRequestError(message, param=param, code=Code.UNKNOWN_PARAMETER)
 
 
 #: Habit fields → the values that ask for nothing special.
@@ -354,7 +232,7 @@ def _refuse_special(request: ChatRequest) -> None:
     """Refuse what a habit field asks for beyond the ordinary."""
     for name, accepted in _NOTHING_SPECIAL.items():
         if getattr(request, name) not in accepted:
-            shown = " or ".join(repr(value) for value in accepted if value is not None)
+            shown = " or ".join(json.dumps(value) for value in accepted if value is not None)
             message = f"Unsupported value for '{name}': only {shown} is supported."
             raise InvalidRequestError(message, param=name, code=Code.UNSUPPORTED_VALUE)
 
