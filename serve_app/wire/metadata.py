@@ -36,9 +36,7 @@ def split_metadata(value: object) -> tuple[str | None, dict[str, str]]:
     pairs = cast("dict[str, object]", value)
     if len(pairs) > MAX_PAIRS:
         message = f"Invalid 'metadata': at most {MAX_PAIRS} pairs are allowed, got {len(pairs)}."
-        raise InvalidRequestError(
-            message, param="metadata", code=Code.OBJECT_ABOVE_MAX_PROPERTIES
-        )
+        raise InvalidRequestError(message, param="metadata", code=Code.OBJECT_ABOVE_MAX_PROPERTIES)
     checked = {key: _checked(key, item) for key, item in pairs.items()}
     workspace = checked.pop(WORKSPACE, None)
     return workspace, checked
@@ -50,8 +48,8 @@ def _checked(key: str, value: object) -> str:
     if key in REFUSED_KEYS:
         message = f"Unsupported parameter: '{param}' is not accepted."
         raise InvalidRequestError(message, param=param, code=Code.UNSUPPORTED_PARAMETER)
-    if not key or len(key) > MAX_KEY_CHARS:
-        message = f"Invalid '{param}': a metadata key has 1 to {MAX_KEY_CHARS} characters."
+    if len(key) > MAX_KEY_CHARS:
+        message = f"Invalid '{param}': a metadata key has at most {MAX_KEY_CHARS} characters."
         raise InvalidRequestError(message, param=param, code=Code.STRING_ABOVE_MAX_LENGTH)
     if not isinstance(value, str):
         got = json_type(value)
