@@ -10,6 +10,9 @@ from serve_app.errors import Code, NotFoundError
 #: The adapter that stands for the catalog `models[]`.
 POOL = "pool"
 
+#: Most that is shown of a model's name; a caller may have made it up.
+_NAME_CHARS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -42,6 +45,7 @@ class Catalog:
 
     Raises:
         LookupError: A route refers to a provider that is not there.
+        NotFoundError: A route refers to a pool model that is not there.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -70,9 +74,7 @@ class Catalog:
             return route
         fallback = self._settings.openai
         if not fallback.adapter:
-            shown = model if len(model) <= 100 else model[:100] + "…"
-            message = f"The model '{shown}' does not exist. GET /v1/models lists what is served."
-            raise NotFoundError(message, code=Code.MODEL_NOT_FOUND)
+            raise _no_such_model(model)
         return self._adapter_route(model, fallback.adapter, fallback.target or model)
 
     def _adapter_route(self, model: str, adapter: str, target: str) -> Route:
@@ -80,8 +82,7 @@ class Catalog:
         if adapter == POOL:
             pool = self._pools.get(target)
             if pool is None:
-                message = f"The model '{target}' is not in the catalog."
-                raise NotFoundError(message, code=Code.MODEL_NOT_FOUND)
+                raise _no_such_model(target)
             return Route(model=model, members=pool.members, policy=pool.policy)
         provider = self._settings.provider(adapter)
         return Route(model=model, members=(Member(provider.name, target),))
@@ -98,6 +99,13 @@ class Catalog:
             default_thinking_token_budget=entry.default_thinking_token_budget,
         )
         return Route(model=entry.id, members=members, policy=policy)
+
+
+def _no_such_model(name: str) -> NotFoundError:
+    """The error for a name that nothing serves."""
+    shown = name if len(name) <= _NAME_CHARS else name[:_NAME_CHARS] + "…"
+    message = f"The model '{shown}' does not exist. GET /v1/models lists what is served."
+    return NotFoundError(message, code=Code.MODEL_NOT_FOUND)
 
 
 def _target(entry: ModelRoute) -> str:
