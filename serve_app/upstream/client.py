@@ -231,7 +231,7 @@ class UpstreamClient:
             self._streams.add(stream)
             return stream
         try:
-            raise await _failed(slot, response)
+            raise await _failed(response)
         finally:
             stream.close()
 
@@ -244,7 +244,7 @@ class UpstreamClient:
                 stream.tick(now)
 
 
-async def _failed(slot: Slot, response: aiohttp.ClientResponse) -> GatewayError:
+async def _failed(response: aiohttp.ClientResponse) -> GatewayError:
     """The error of an answer that is not 200."""
     raw = b""
     try:
@@ -254,7 +254,6 @@ async def _failed(slot: Slot, response: aiohttp.ClientResponse) -> GatewayError:
     except (aiohttp.ClientError, OSError, TimeoutError):
         pass  # what came of the body has to do
     error = error_of(raw[:_MAX_ERROR_BODY], status=response.status)
-    error.provider = slot.provider
     error.retry_after_s = parse_retry_after(response.headers.get("retry-after"))
     return error
 
