@@ -181,14 +181,19 @@ def _out_of_bounds(kind: str, context: dict[str, Any], detail: ErrorDetails) -> 
     if kind in _LENGTHS:
         code, text = _LENGTHS[kind]
         return code, text.format(context.get("max_length"))
-    if kind in {"literal_error", "union_tag_invalid"}:
-        allowed = context.get("expected") or context.get("expected_tags")
-        right_type = isinstance(detail["input"], str | dict)
-        return (
-            Code.INVALID_VALUE if right_type else Code.INVALID_TYPE,
-            f"supported are {allowed}",
-        )
+    if kind == "literal_error":
+        return _not_one_of(detail["input"], context["expected"])
+    if kind == "union_tag_invalid":
+        fields = cast("Json", detail["input"])
+        tag = fields.get(str(context["discriminator"]).strip("'"))
+        return _not_one_of(tag, context["expected_tags"])
     return Code.INVALID_VALUE, detail["msg"]
+
+
+def _not_one_of(value: object, allowed: str) -> tuple[Code, str]:
+    """Code and explanation for a value that is none of a few words."""
+    code = Code.INVALID_VALUE if isinstance(value, str) else Code.INVALID_TYPE
+    return code, f"supported are {allowed}"
 
 
 def _path_in(body: object, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
