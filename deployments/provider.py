@@ -123,12 +123,10 @@ def _engine(provider: Provider, kind: ProviderType, *, withhold: set[str]) -> En
     command, engine = kind.command, provider.engine
     if command is None or engine is None:
         raise ConfigError([f"provider '{provider.name}': '{provider.type}' has no engine"])
-    host = config.engine_host() or ray.util.get_node_ip_address()
+    host: str = config.engine_host() or ray.util.get_node_ip_address()  # pyright: ignore[reportUnknownVariableType]
 
     def words(port: int) -> list[str]:
-        return command(
-            engine, slots=provider.slots, host=host, port=port, python=sys.executable
-        )
+        return command(engine, slots=provider.slots, host=host, port=port, python=sys.executable)
 
     return EngineProcess(
         provider.name,

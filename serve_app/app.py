@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from ray import serve
 from ray.serve import Application
 
 from deployments import providers

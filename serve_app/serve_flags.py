@@ -11,9 +11,7 @@ from pathlib import Path
 #: Wanted wherever Ray Serve runs.
 FLAGS_EVERYWHERE = {
     # Ours stands before Serve: one good request id, and none of Serve's own request switches.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": (
-        "serve_app.ingress.request_id:serve_middlewares"
-    ),
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": ("serve_app.ingress.request_id:serve_middlewares"),
     # A log line is written when it happens, not when a thousand others have.
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -22,6 +22,7 @@ class Auth:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             token = self._gateway.current.settings.openai.bearer_token.get_secret_value()
             if token and not is_authorized(scope["headers"], token):

@@ -51,9 +51,7 @@ async def chat_completions(request: Request) -> Response:
 class _ChatAnswer(Response):
     """A response that runs the turn while it is being sent."""
 
-    def __init__(
-        self, gateway: Gateway, chat: ChatRequest, run: RunRequest, route: Route
-    ) -> None:
+    def __init__(self, gateway: Gateway, chat: ChatRequest, run: RunRequest, route: Route) -> None:
         super().__init__()
         self._chat = chat
         self._turn = Turn(gateway, run, route)

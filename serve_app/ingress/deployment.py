@@ -69,9 +69,10 @@ def _unready(overview: DeploymentStatusOverview | None) -> str | None:
     """Why Serve does not have a deployment where it should be."""
     if overview is None:
         return "not deployed yet"
-    if overview.status == "HEALTHY" or overview.replica_states.get("RUNNING"):
+    counts = {state.value: count for state, count in overview.replica_states.items()}
+    if overview.status == "HEALTHY" or counts.get("RUNNING"):
         return None
-    states = ", ".join(f"{count} {name}" for name, count in overview.replica_states.items())
+    states = ", ".join(f"{count} {name}" for name, count in counts.items())
     return f"{states or overview.status}: {overview.message[-_MESSAGE_CHARS:]}".strip(": ")
 
 
@@ -94,7 +95,7 @@ async def _trouble(pool: SlotPool) -> str | None:
     health_check_period_s=5,
     graceful_shutdown_timeout_s=60,
 )
-@serve.ingress()
+@serve.ingress()  # pyright: ignore[reportUntypedClassDecorator]
 class Ingress:
     """One ingress replica.
 
@@ -104,9 +105,7 @@ class Ingress:
         links: Provider → its facts and the handle to its deployment.
     """
 
-    def __init__(
-        self, text: str, path: str, links: dict[str, tuple[ProviderFacts, Any]]
-    ) -> None:
+    def __init__(self, text: str, path: str, links: dict[str, tuple[ProviderFacts, Any]]) -> None:
         settings = config.load(text)
         replica = serve.get_replica_context()
         readiness = ServeReadiness(replica.app_name)
@@ -123,6 +122,6 @@ class Ingress:
         readiness.attach(self._gateway.pools, frozenset(idle))
         self._gateway.when_started(lambda: watch_config(self._gateway, Path(path), text))
 
-    def __serve_build_asgi_app__(self) -> ASGIApp:  # noqa: PLW3201 - Serve's name for it
+    def __serve_build_asgi_app__(self) -> ASGIApp:
         """Give Serve the application, once a replica."""
         return build_api(self._gateway, echo_request_id=False)

@@ -38,6 +38,7 @@ class Failures:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,7 +58,7 @@ class Failures:
             status = _GONE_STATUS
             if isinstance(error, asyncio.CancelledError):
                 raise
-        except Exception as error:  # noqa: BLE001 - the last stop before the server's own page
+        except Exception as error:
             failure = as_failure(error, state)
             if status:
                 raise  # too late for a status: the server breaks the connection off

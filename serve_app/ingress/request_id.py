@@ -47,6 +47,7 @@ class RequestId:
         self._echo = echo
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -71,6 +72,7 @@ class CleanHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
         if scope["type"] == "http":
             name = HEADER.encode()
             request_id = request_id_of(_header(scope, name)).encode()
