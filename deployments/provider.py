@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -123,7 +123,7 @@ def _engine(provider: Provider, kind: ProviderType, *, withhold: set[str]) -> En
     command, engine = kind.command, provider.engine
     if command is None or engine is None:
         raise ConfigError([f"provider '{provider.name}': '{provider.type}' has no engine"])
-    host: str = config.engine_host() or ray.util.get_node_ip_address()  # pyright: ignore[reportUnknownVariableType]
+    host = config.engine_host() or cast("str", ray.util.get_node_ip_address())
 
     def words(port: int) -> list[str]:
         return command(engine, slots=provider.slots, host=host, port=port, python=sys.executable)

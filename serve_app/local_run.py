@@ -90,11 +90,7 @@ def _check_machine(options: Options, settings: Settings) -> None:
             if importlib.util.find_spec(package) is None:
                 hint = "install iop-edge with its extra 'embedded'"
                 raise CannotRunError(f"provider '{provider.name}': {package} is missing; {hint}")
-    available = psutil.virtual_memory().available // 2**20
-    if available < _MEMORY_MIB:
-        raise CannotRunError(
-            f"too little memory: {available} MiB are free and {_MEMORY_MIB} MiB are needed"
-        )
+    check_memory(psutil.virtual_memory().available // 2**20)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -106,6 +102,18 @@ def _check_machine(options: Options, settings: Settings) -> None:
                 f"port {options.port} on {options.host} cannot be used: {who}; "
                 "choose another with PORT=…"
             ) from None
+
+
+def check_memory(available_mib: int) -> None:
+    """Refuse to start where the start would end in the middle for want of memory.
+
+    Raises:
+        CannotRunError: Less is free than Ray, Serve and the embedded model take.
+    """
+    if available_mib < _MEMORY_MIB:
+        raise CannotRunError(
+            f"too little memory: {available_mib} MiB are free and {_MEMORY_MIB} MiB are needed"
+        )
 
 
 @contextlib.contextmanager

@@ -47,8 +47,7 @@ class ChatDecoder:
     def __init__(self) -> None:
         self.finished = False
         self.done = False
-        self._saw_tool_call = False
-        self._last_call = -1
+        self._calls = _Calls()
 
     def feed(self, data: bytes, /) -> list[RunEvent]:
         """Take the data of one event.
@@ -57,9 +56,8 @@ class ChatDecoder:
             UpstreamError: The upstream reports an error inside its stream, or gave up.
             UpstreamProtocolError: It is not a chat chunk.
         """
-        if data == DONE:
+        if data.strip() == DONE:
             self.done = True
-            return []
         if self.done:
             return []
         try:
@@ -89,12 +87,14 @@ class ChatDecoder:
             if failure is not None:
                 raise failure
         events: list[RunEvent] = []
-        if choices:
-            if not isinstance(choices, list) or not isinstance(choices[0], dict):
-                raise _not_a_chunk(data, "its 'choices' is not an array of objects")
-            choice = cast("Json", choices[0])
-            if choice.get("index", 0) == 0:
-                self._choice(choice, data, events)
+        if choices is not None and not isinstance(choices, list):
+            raise _not_a_chunk(data, "its 'choices' is not an array")
+        for choice in cast("list[object]", choices or []):
+            if not isinstance(choice, dict):
+                raise _not_a_chunk(data, "a choice in it is not an object")
+            fields = cast("Json", choice)
+            if not fields.get("index"):  # one answer is all that is ever asked for
+                self._choice(fields, data, events)
         usage = chunk.get("usage")
         if isinstance(usage, dict):
             events.append(_usage(cast("Json", usage)))
@@ -111,7 +111,7 @@ class ChatDecoder:
         if self.finished and len(events) > before:
             raise _not_a_chunk(data, "it goes on after the finish reason")
         reason = choice.get("finish_reason")
-        if reason is not None and not self.finished:
+        if reason and not self.finished:  # some servers say "" until there is one
             self.finished = True
             events.append(Finish(self._reason(reason)))
 
@@ -133,28 +133,22 @@ class ChatDecoder:
                 events.append(self._tool_call(cast("Json", call), data))
 
     def _tool_call(self, call: Json, data: bytes) -> ToolCallDelta:
-        """One piece of a tool call. Without an index, a new id begins a new call."""
-        function = call.get("function") or {}
-        if not isinstance(function, dict):
+        """One piece of a tool call."""
+        function = cast("object", call.get("function"))
+        if function is not None and not isinstance(function, dict):
             raise _not_a_chunk(data, "a tool call's 'function' is not an object")
-        fields = cast("Json", function)
-        self._saw_tool_call = True
-        index = call.get("index")
-        if not isinstance(index, int):
-            new = call.get("id") or fields.get("name") or self._last_call < 0
-            index = self._last_call + 1 if new else self._last_call
-        self._last_call = max(self._last_call, index)
+        fields = cast("Json", function or {})
+        identity = _text(call.get("id") or "", data)
+        name = _text(fields.get("name") or "", data)
         arguments = fields.get("arguments")
         if arguments is None:
             text = ""
         else:
             text = arguments if isinstance(arguments, str) else to_json(arguments).decode()
-        name = fields.get("name")
-        identity = call.get("id")
         return ToolCallDelta(
-            index=index,
-            id=_text(identity, data) if identity else None,
-            name=_text(name, data) if name else None,
+            index=self._calls.place(call.get("index"), identity, name),
+            id=identity or None,
+            name=name or None,
             arguments=text,
         )
 
@@ -166,8 +160,47 @@ class ChatDecoder:
             raise UpstreamError(message)
         ours = _REASONS.get(word, "stop")
         if ours in {"stop", "tool_calls"}:
-            return "tool_calls" if self._saw_tool_call else "stop"
+            return "tool_calls" if self._calls.count else "stop"
         return ours
+
+
+class _Calls:
+    """Which tool call a piece belongs to. Ours are numbered from 0 as they begin.
+
+    Servers number calls from 0 or from 1, give all of them the index 0, or give none; and some
+    repeat id and name in every piece. So an id is believed before an index.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._by_index: dict[int, int] = {}
+        self._by_id: dict[str, int] = {}
+        self._with_id: set[int] = set()
+
+    def place(self, index: object, identity: str, name: str) -> int:
+        """Number of the call that a piece with these marks belongs to."""
+        number = self._by_id.get(identity)
+        if number is None:
+            number = self._known(index, identity, name)
+        if number is None:
+            number = self.count
+            self.count += 1
+        if isinstance(index, int):
+            self._by_index[index] = number
+        if identity:
+            self._by_id[identity] = number
+            self._with_id.add(number)
+        return number
+
+    def _known(self, index: object, identity: str, name: str) -> int | None:
+        """A call that has begun and that this piece goes on with, its id being new or missing."""
+        if isinstance(index, int):
+            number = self._by_index.get(index)
+            taken = identity and number in self._with_id
+            return None if taken else number
+        if identity or name or not self.count:
+            return None
+        return self.count - 1
 
 
 def _text(value: object, data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
@@ -55,28 +56,33 @@ class ChatEncoder:
         self._usage: Usage | None = None
         self._reason: FinishReason = "stop"
         self._named: set[int] = set()
+        self._nameless: dict[int, ToolCallDelta] = {}
 
     def feed(self, event: RunEvent, /) -> list[bytes]:
         """Take one event."""
+        delta = b""
         match event:
-            case TextDelta(text):
+            case TextDelta(text) if text:
                 delta = b'{"content":' + to_json(text) + b"}"
-            case ReasoningDelta(text):
+            case ReasoningDelta(text) if text:
                 delta = b'{"reasoning_content":' + to_json(text) + b"}"
             case ToolCallDelta():
                 delta = self._tool_call(event)
             case Usage():
                 self._usage = event
-                return []
             case Finish(reason):
                 self._reason = reason
-                return []
-        return [*self._start(), self._before + delta + self._after]
+            case _:  # an empty delta says nothing
+                pass
+        return [*self._start(), self._before + delta + self._after] if delta else []
 
     def finish(self) -> list[bytes]:
         """The finish chunk, the usage chunk where it was asked for, and `[DONE]`."""
+        frames = self._start()
+        for nameless in self._nameless.values():
+            frames.append(self._before + self._first_piece(nameless) + self._after)
         end = b'{},"logprobs":null,"finish_reason":' + to_json(self._reason)
-        frames = [*self._start(), self._before + end + b"}]" + self._usage_null + b"}\n\n"]
+        frames.append(self._before + end + b"}]" + self._usage_null + b"}\n\n")
         if self._include_usage and self._usage is not None:
             usage = to_json(usage_object(self._usage))
             frames.append(self._head + b',"choices":[],"usage":' + usage + b"}\n\n")
@@ -90,14 +96,35 @@ class ChatEncoder:
         return [self._before + b'{"role":"assistant","content":""}' + self._after]
 
     def _tool_call(self, piece: ToolCallDelta) -> bytes:
-        """A tool call's delta: id, type and name in its first, arguments alone later."""
-        function: Json = {"arguments": piece.arguments}
-        call: Json = {"index": piece.index, "function": function}
-        if piece.index not in self._named:
-            self._named.add(piece.index)
-            call_id = piece.id or made_call_id(self._completion_id, piece.index)
-            call |= {"id": call_id, "type": "function"}
-            function["name"] = piece.name or ""
+        """A tool call's delta; nothing where there is none to send yet.
+
+        Id, type and name stand in its first delta, arguments alone in later ones. What comes
+        before the name is held back, for no later delta could name the call.
+        """
+        if piece.index in self._named:
+            if not piece.arguments:
+                return b""
+            function = {"arguments": piece.arguments}
+            return to_json({"tool_calls": [{"index": piece.index, "function": function}]})
+        held = self._nameless.pop(piece.index, None)
+        if held is not None:
+            piece = replace(
+                piece, id=held.id or piece.id, arguments=held.arguments + piece.arguments
+            )
+        if not piece.name:
+            self._nameless[piece.index] = piece
+            return b""
+        self._named.add(piece.index)
+        return self._first_piece(piece)
+
+    def _first_piece(self, piece: ToolCallDelta) -> bytes:
+        """The delta that begins a tool call."""
+        call = {
+            "index": piece.index,
+            "id": piece.id or made_call_id(self._completion_id, piece.index),
+            "type": "function",
+            "function": {"name": piece.name or "", "arguments": piece.arguments},
+        }
         return to_json({"tool_calls": [call]})
 
 

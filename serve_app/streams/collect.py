@@ -50,8 +50,12 @@ class Collector:
         )
 
     def _call(self, piece: ToolCallDelta) -> None:
-        """Add a piece to its tool call."""
+        """Add a piece to its tool call.
+
+        Once a call has its name a stream has sent it, with whatever id was known by then.
+        """
         call = self._calls.setdefault(piece.index, ToolCall(id="", name="", arguments=""))
-        call.id = call.id or piece.id or ""
-        call.name = call.name or piece.name or ""
+        if not call.name:
+            call.id = call.id or piece.id or ""
+            call.name = piece.name or ""
         call.arguments += piece.arguments

@@ -26,14 +26,16 @@ class SseDecoder:
     """Bytes in, the `data` of each event out. A `Step[bytes, bytes]`.
 
     Args:
-        max_event_bytes: Most that one event may hold; more is a fault of the upstream's.
+        max_event_bytes: Most that the data lines of one event may hold, and any line; more is a
+            fault of the upstream's.
     """
 
     def __init__(self, *, max_event_bytes: int = 16 * 2**20) -> None:
         self._max = max_event_bytes
         self._line: list[bytes] = []  # pieces of a line that has not ended
+        self._line_bytes = 0
         self._data: list[bytes] = []  # data lines of an event that has not ended
-        self._held = 0
+        self._data_bytes = 0  # the same lines, with their field name
         self._skip_lf = False  # the last byte was CR: an LF now belongs to it
         self._at_start = True
 
@@ -46,21 +48,21 @@ class SseDecoder:
         if self._skip_lf and chunk:
             self._skip_lf = False
             chunk = chunk.removeprefix(b"\n")
-        if not self._line and not self._data and not self._at_start:
+        if not self._line and not self._data and not self._at_start and len(chunk) <= self._max:
             whole = _whole_events(chunk)
             if whole is not None:
                 return whole
         if b"\n" not in chunk and b"\r" not in chunk:
             self._hold(chunk)
-            if chunk:
-                self._line.append(chunk)
             return []
         self._skip_lf = chunk.endswith(b"\r")
         text = b"".join((*self._line, chunk)).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = text.split(b"\n")
-        self._line = [rest] if rest else []
-        self._held = len(rest) + sum(map(len, self._data))
-        return [data for line in lines if (data := self._end_line(line)) is not None]
+        self._line = []
+        self._line_bytes = 0
+        found = [data for line in lines if (data := self._end_line(line)) is not None]
+        self._hold(rest)
+        return found
 
     def finish(self) -> list[bytes]:
         """Give the event that lacks only its blank line."""
@@ -70,8 +72,16 @@ class SseDecoder:
         data = self._end_event()
         return [] if data is None else [data]
 
+    def _hold(self, piece: bytes) -> None:
+        """Keep a piece of a line that has not ended."""
+        if piece:
+            self._line.append(piece)
+            self._line_bytes += len(piece)
+            self._check(self._line_bytes)
+
     def _end_line(self, line: bytes) -> bytes | None:
         """Take one whole line; gives an event's data where the line ends one."""
+        self._check(len(line))
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(_BOM)
@@ -79,22 +89,20 @@ class SseDecoder:
             return self._end_event()
         name, _, value = line.partition(b":")
         if name == b"data":
-            value = value.removeprefix(b" ")
-            self._hold(value)
-            self._data.append(value)
+            self._data.append(value.removeprefix(b" "))
+            self._data_bytes += len(line)
         return None
 
     def _end_event(self) -> bytes | None:
         """The data of the event that ends here; `None` where it has none."""
         data = b"\n".join(self._data)
         self._data = []
-        self._held = 0
+        self._data_bytes = 0
         return data or None
 
-    def _hold(self, piece: bytes) -> None:
-        """Count what is held back."""
-        self._held += len(piece)
-        if self._held > self._max:
+    def _check(self, line_bytes: int) -> None:
+        """Refuse an event that is too large, however it is cut."""
+        if self._data_bytes + line_bytes > self._max:
             limit = self._max // 2**20
             message = f"The upstream sent one stream event of more than {limit} MiB."
             raise UpstreamProtocolError(message)

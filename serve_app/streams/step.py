@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 In = TypeVar("In", contravariant=True)
-Out = TypeVar("Out", covariant=True)
+Out = TypeVar("Out")
 
 
 class Step(Protocol[In, Out]):

@@ -7,7 +7,7 @@ plain text.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
@@ -21,8 +21,11 @@ from serve_app.errors import (
 )
 from serve_app.runs import Json
 
+Failure: TypeAlias = UpstreamError | OverloadedError
+
 #: Most of an upstream's own words that a caller is shown.
 _MESSAGE_CHARS = 1000
+_PARAM_CHARS = 100
 
 #: Words in an upstream's code, type or message → the code that a caller acts on.
 _KNOWN = (
@@ -31,10 +34,26 @@ _KNOWN = (
     ("maximum context length", Code.CONTEXT_LENGTH_EXCEEDED),
     ("content_filter", Code.CONTENT_FILTER),
     ("content_policy", Code.CONTENT_FILTER),
+    # llama.cpp answers this one with 500, though it is the request that cannot be served.
+    ("image input is not supported", Code.UPSTREAM_REJECTED),
 )
 
+#: An upstream's status → our error, with its code where that is not the class's own. What is not
+#: here is the upstream's fault: a 404 too, since the path and the model's name are the gateway's.
+_BY_STATUS: dict[int, tuple[type[Failure], Code | None]] = {
+    400: (UpstreamRejectedError, None),
+    401: (UpstreamError, Code.UPSTREAM_UNAUTHORIZED),
+    403: (UpstreamError, Code.UPSTREAM_UNAUTHORIZED),
+    408: (UpstreamTimeoutError, None),
+    413: (UpstreamRejectedError, None),
+    422: (UpstreamRejectedError, None),
+    429: (OverloadedError, Code.UPSTREAM_RATE_LIMITED),
+    503: (UpstreamUnavailableError, None),
+    504: (UpstreamTimeoutError, None),
+}
 
-def error_in(body: Json, *, status: int | None = None) -> UpstreamError | OverloadedError | None:
+
+def error_in(body: Json, *, status: int | None = None) -> Failure | None:
     """The error that a JSON body reports; `None` where it reports none.
 
     Args:
@@ -45,7 +64,7 @@ def error_in(body: Json, *, status: int | None = None) -> UpstreamError | Overlo
     return None if said is None else failure(said, status=status)
 
 
-def error_of(raw: bytes, *, status: int) -> UpstreamError | OverloadedError:
+def error_of(raw: bytes, *, status: int) -> Failure:
     """The error that a failed response reports, whatever its body is."""
     try:
         body = from_json(raw)
@@ -59,7 +78,7 @@ def error_of(raw: bytes, *, status: int) -> UpstreamError | OverloadedError:
     return failure({"message": text or "no message"}, status=status)
 
 
-def failure(said: Json, *, status: int | None) -> UpstreamError | OverloadedError:
+def failure(said: Json, *, status: int | None) -> Failure:
     """Our error for what an upstream said.
 
     A 4xx about the request stays the caller's; 401, 403 and 404 are ours, since the key and the
@@ -67,26 +86,37 @@ def failure(said: Json, *, status: int | None) -> UpstreamError | OverloadedErro
     """
     words = str(said.get("message") or said.get("type") or "no message")
     message = words if len(words) <= _MESSAGE_CHARS else words[:_MESSAGE_CHARS] + "…"
-    hints = " ".join(str(said.get(name) or "") for name in ("code", "type", "message")).lower()
-    code = next((code for word, code in _KNOWN if word in hints), None)
-    if code is not None:
-        return UpstreamRejectedError(f"The upstream refused the request: {message}", code=code)
     shown = f" (HTTP {status})" if status else " inside its stream"
-    text = f"The upstream failed{shown}: {message}"
-    match status:
-        case 400 | 413 | 422:
-            refused = f"The upstream refused the request{shown}: {message}"
-            return UpstreamRejectedError(refused, status=413 if status == 413 else 400)
-        case 401 | 403:
-            return UpstreamError(text, code=Code.UPSTREAM_UNAUTHORIZED)
-        case 408 | 504:
-            return UpstreamTimeoutError(text)
-        case 429:
-            return OverloadedError(text, code=Code.UPSTREAM_RATE_LIMITED)
-        case 503:
-            return UpstreamUnavailableError(text)
-        case _:
-            return UpstreamError(text)
+    cls, code = _class_of(said, status)
+    if issubclass(cls, UpstreamRejectedError):
+        too_large = status == 413 and code is None
+        return cls(
+            f"The upstream refused the request{shown}: {message}",
+            param=_param(said.get("param")),
+            code=code,
+            status=413 if too_large else None,
+        )
+    return cls(f"The upstream failed{shown}: {message}", code=code)
+
+
+def _class_of(said: Json, status: int | None) -> tuple[type[Failure], Code | None]:
+    """Whose fault it is, and by which code it is known."""
+    hints = " ".join(str(said.get(name) or "") for name in ("code", "type", "message")).lower()
+    known = next((code for word, code in _KNOWN if word in hints), None)
+    if known is not None:
+        return UpstreamRejectedError, known
+    if status is None:
+        # Inside a stream, servers put the status that came too late into the error's code.
+        code = said.get("code")
+        status = code if isinstance(code, int) else 0
+    return _BY_STATUS.get(status, (UpstreamError, None))
+
+
+def _param(value: object) -> str | None:
+    """The field that an upstream blames, by the name that the caller gave it."""
+    if not isinstance(value, str) or len(value) > _PARAM_CHARS:
+        return None
+    return value.removeprefix("body.") or None
 
 
 def _said(body: Json) -> Json | None:
@@ -98,7 +128,16 @@ def _said(body: Json) -> Json | None:
         return {"message": error if isinstance(error, str) else to_json(error).decode()}
     if body.get("object") == "error":
         return body
-    detail = body.get("detail")
-    if detail:
-        return {"message": detail if isinstance(detail, str) else to_json(detail).decode()}
-    return None
+    return _detailed(body.get("detail"))
+
+
+def _detailed(detail: object) -> Json | None:
+    """FastAPI's `detail`: text, an object of the server's own, or a list of wrong fields."""
+    if not detail:
+        return None
+    if isinstance(detail, str):
+        return {"message": detail}
+    if isinstance(detail, dict) and isinstance(cast("Json", detail).get("message"), str):
+        said = cast("Json", detail)
+        return {"message": said["message"], "code": said.get("error")}
+    return {"message": to_json(detail).decode()}

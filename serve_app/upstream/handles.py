@@ -50,7 +50,9 @@ class HandleSlot:
             pass
         except (RayError, RayServeException) as error:
             if not self._closed:
-                logger.info("a slot of '%s' was lost: %s", self._slot.provider, type(error).__name__)
+                logger.info(
+                    "a slot of '%s' was lost: %s", self._slot.provider, type(error).__name__
+                )
 
     def close(self) -> None:
         """Give the slot back by cancelling its stream."""

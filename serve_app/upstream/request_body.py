@@ -33,7 +33,7 @@ def chat_body(run: RunRequest, facts: ProviderFacts) -> bytes:
         "seed": run.seed,
         "stop": list(run.stop) or None,
         "response_format": run.response_format,
-        "tools": list(run.tools) or None,
+        "tools": [_tool(tool) for tool in run.tools] or None,
         "tool_choice": _tool_choice(run),
     }
     if facts.takes_think_fields:
@@ -54,6 +54,13 @@ def _message(message: Json) -> Json:
     return {
         name: value for name, value in message.items() if value is not None or name == "content"
     }
+
+
+def _tool(tool: Json) -> Json:
+    """A tool less the nulls of its function, at which some servers stop."""
+    function: Json = tool["function"]
+    said = {name: value for name, value in function.items() if value is not None}
+    return {**tool, "function": said}
 
 
 def _tool_choice(run: RunRequest) -> str | Json | None:

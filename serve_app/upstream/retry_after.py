@@ -18,7 +18,7 @@ def parse_retry_after(value: str | None, *, now: datetime | None = None) -> floa
         return min(float(text), MAX_S)
     try:
         date = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second for a zone of many digits
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)

@@ -8,6 +8,8 @@ Rules of this file:
 2. A slot lives for at most `max_age_s` (jittered), so that new replicas get their share.
 3. An open stream is watched while the slot is idle too: a dead replica's slots leave at once.
 4. Whoever waits longest gets the next slot, wherever it comes from.
+5. A call for a slot that was not needed in the end serves the next who waits, instead of a new
+   one; once a slot lies idle, nobody waits, and the calls left over are withdrawn.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class SlotSource(Protocol):
     """Where slots come from."""
 
     async def open(self) -> OpenSlot:
-        """Ask for a slot and wait until it is granted.
+        """Ask for a slot and wait until it is granted. Cancelled, it leaves no slot open.
 
         Raises:
             OverloadedError: The queue is full.
@@ -107,8 +109,11 @@ class SlotPool:
             OverloadedError: None became free in time, or the queue is full.
             GatewayError: The provider cannot grant any.
         """
-        if self._idle:
+        while self._idle:
             lease = self._idle.pop()
+            if _too_old(lease):
+                self._drop(lease)
+                continue
             _stop_timer(lease)
             self.busy += 1
             return lease
@@ -132,13 +137,11 @@ class SlotPool:
     def release(self, lease: Lease, *, reuse: bool = True) -> None:
         """Give a slot back: to the next who waits, to the idle ones, or to its replica."""
         self.busy -= 1
-        age = asyncio.get_running_loop().time() - lease.born
-        if lease.ended or not reuse or age > lease.lifetime_s:
+        if lease.ended or not reuse or _too_old(lease):
             self._drop(lease)
-            if self._waiters and len(self._asking) < len(self._waiters):
-                self._ask()
-            return
-        self._offer(lease)
+            self._ask()
+        else:
+            self._offer(lease)
 
     def close(self) -> None:
         """Give every idle slot back."""
@@ -146,7 +149,9 @@ class SlotPool:
             self._drop(self._idle.pop())
 
     def _ask(self) -> None:
-        """Ask the source for one more slot."""
+        """Ask the source for one more slot, where more are waited for than have been asked for."""
+        if len(self._asking) >= len(self._waiters):
+            return
         task = self._background.start(self._open(), name=f"slot of {self._provider}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
@@ -156,11 +161,10 @@ class SlotPool:
         try:
             opened = await self._source.open()
         except Exception as error:  # noqa: BLE001 - the waiter has to hear of any failure
+            self._answered()
             self._fail_next(error)
             return
-        current = asyncio.current_task()
-        if current is not None:
-            self._asking.discard(current)
+        self._answered()
         loop = asyncio.get_running_loop()
         lifetime_s = self._max_age_s * random.uniform(0.8, 1.2)  # noqa: S311 - only jitter
         lease = Lease(opened, born=loop.time(), lifetime_s=lifetime_s)
@@ -174,6 +178,17 @@ class SlotPool:
             _stop_timer(lease)
             opened.close()
 
+    def _answered(self) -> None:
+        """The call that this task made is answered: it is no longer one to wait for."""
+        current = asyncio.current_task()
+        if current is not None:
+            self._asking.discard(current)
+
+    def _withdraw(self) -> None:
+        """End the calls for slots that nobody waits for any more."""
+        while len(self._asking) > len(self._waiters):
+            self._asking.pop().cancel()
+
     def _offer(self, lease: Lease) -> None:
         """Give a slot to the next who waits, or keep it for a while."""
         while self._waiters:
@@ -185,6 +200,7 @@ class SlotPool:
         loop = asyncio.get_running_loop()
         lease.idle_timer = loop.call_later(self._idle_s, self._expire, lease)
         self._idle.append(lease)
+        self._withdraw()
 
     def _expire(self, lease: Lease) -> None:
         if lease in self._idle:
@@ -198,23 +214,30 @@ class SlotPool:
         lease.opened.close()
 
     def _fail_next(self, error: Exception) -> None:
-        """Tell the next who waits that there is no slot."""
+        """Tell one who waits that there is no slot.
+
+        A full queue is the fault of who came last: those before keep their places.
+        """
+        last = isinstance(error, OverloadedError)
         while self._waiters:
-            waiter = self._waiters.popleft()
+            waiter = self._waiters.pop() if last else self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(error)
                 return
 
     def _forget(self, waiter: asyncio.Future[Lease]) -> None:
-        """A waiter went away: hand on what it was just given, and ask for one slot less."""
+        """A waiter went away: hand on what it was just given, or ask for one slot less."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            self.busy -= 1
-            self._offer(waiter.result())
+            self.release(waiter.result())
             return
-        if len(self._asking) > len(self._waiters):
-            next(iter(self._asking)).cancel()
+        self._withdraw()
+
+
+def _too_old(lease: Lease) -> bool:
+    """True where a slot has been held for so long that another replica may have its turn."""
+    return asyncio.get_running_loop().time() - lease.born > lease.lifetime_s
 
 
 def _stop_timer(lease: Lease) -> None:
