@@ -75,7 +75,8 @@ class UpstreamStream:
             return await self._content.readany()
         except GatewayError:
             raise
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # The last is what aiohttp raises where the connection was closed between two reads.
             raise self._lost(error) from error
         finally:
             self._waiting_since = None
