@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from serve_app.catalog import Route
-from serve_app.errors import Code, GatewayError, UpstreamError
+from serve_app.errors import Code, GatewayError
 from serve_app.ingress.gateway import Gateway
 from serve_app.policies.pool import least_loaded
 from serve_app.runs import RunEvent, RunRequest
@@ -90,7 +90,7 @@ class Turn:
     ) -> None:
         if self._ended and exc is None and self._stream is not None:
             await self._drain(self._stream)
-        await self._end(reuse=not isinstance(exc, UpstreamError))
+        await self._end(reuse=self._fault is None)
 
     def __aiter__(self) -> Self:
         return self
@@ -148,9 +148,9 @@ class Turn:
             while not events and not self._ended:
                 self._decode(await stream.read(), events, whole=stream.whole)
         except GatewayError as error:
+            self._fault = error
             if not events:
                 raise
-            self._fault = error
         if events:
             stream.got_event()
         if self._decoder.finished:
