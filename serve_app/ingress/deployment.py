@@ -69,11 +69,13 @@ def _unready(overview: DeploymentStatusOverview | None) -> str | None:
     """Why Serve does not have a deployment where it should be."""
     if overview is None:
         return "not deployed yet"
-    counts = {state.value: count for state, count in overview.replica_states.items()}
+    # Declared as an enumeration, and a plain string where it comes from the controller.
+    states: Mapping[object, int] = {**overview.replica_states}
+    counts = {str(getattr(state, "value", state)): count for state, count in states.items()}
     if overview.status == "HEALTHY" or counts.get("RUNNING"):
         return None
-    states = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return f"{states or overview.status}: {overview.message[-_MESSAGE_CHARS:]}".strip(": ")
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return f"{shown or overview.status}: {overview.message[-_MESSAGE_CHARS:]}".strip(": ")
 
 
 async def _trouble(pool: SlotPool) -> str | None:

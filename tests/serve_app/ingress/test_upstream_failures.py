@@ -361,3 +361,15 @@ async def test_what_an_upstream_does_to_one_is_not_felt_by_another(
     assert [answer.status_code for answer in answers[len(names) :]] == [200] * len(good)
     assert quick.quiet
     await upstream.until(lambda u: u.active == 0)
+
+
+@BOTH
+async def test_a_slot_whose_answer_broke_is_not_used_again(
+    quick: Edge, upstream: Upstream, streamed: bool
+) -> None:
+    """Its server may be gone: the next request asks for a slot, so that the replica looks."""
+    await quick.chat("reset_after_2", stream=streamed)
+    assert (await quick.chat(stream=streamed)).status_code == 200
+    assert quick.slots.asked == 2
+    assert (await quick.chat(stream=streamed)).status_code == 200
+    assert quick.slots.asked == 2
