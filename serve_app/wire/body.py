@@ -157,8 +157,7 @@ def refusal(detail: ErrorDetails, body: Mapping[str, Any]) -> InvalidRequestErro
         message = f"Missing required parameter: '{param}'."
         return InvalidRequestError(message, param=param, code=Code.MISSING_REQUIRED_PARAMETER)
     if kind == "extra_forbidden":
-        message = f"Unknown parameter: '{param}'."
-        return InvalidRequestError(message, param=param, code=Code.UNKNOWN_PARAMETER)
+        return unknown_parameter(path)
     if kind in _OUR_CODES:
         return InvalidRequestError(detail["msg"], param=param, code=Code(kind))
     if kind in _EXPECTED:
@@ -167,6 +166,13 @@ def refusal(detail: ErrorDetails, body: Mapping[str, Any]) -> InvalidRequestErro
         return InvalidRequestError(message, param=param, code=Code.INVALID_TYPE)
     code, reason = _out_of_bounds(kind, context, detail)
     return InvalidRequestError(f"Invalid value for '{param}': {reason}.", param=param, code=code)
+
+
+def unknown_parameter(path: tuple[str | int, ...]) -> InvalidRequestError:
+    """The error for a field that the surface does not have."""
+    param = dotted(path)
+    message = f"Unknown parameter: '{param}'."
+    return InvalidRequestError(message, param=param, code=Code.UNKNOWN_PARAMETER)
 
 
 def _out_of_bounds(kind: str, context: dict[str, Any], detail: ErrorDetails) -> tuple[Code, str]:

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from serve_app.errors import Code, InvalidRequestError
 from serve_app.runs import Json, ReasoningEffort
-from serve_app.wire.body import dotted, json_type, validate, without_nulls
+from serve_app.wire.body import json_type, unknown_parameter, validate, without_nulls
 from serve_app.wire.messages import OPEN, Message
 
 #: Refused by name: wrappers and provider options that have no place on this surface.
@@ -215,9 +215,7 @@ def _refuse_by_name(fields: Mapping[str, object]) -> None:
     unknown = next((name for name in fields if name not in ChatRequest.model_fields), None)
     if unknown is not None:
         # The first one is enough: there may be a million of them.
-        param = dotted((unknown,))
-        message = f"Unknown parameter: '{param}'."
-        raise InvalidRequestError(message, param=param, code=Code.UNKNOWN_PARAMETER)
+        raise unknown_parameter((unknown,))
 
 
 #: Habit fields → the values that ask for nothing special.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.errors import Code, InvalidRequestError
 from serve_app.runs import Json
-from serve_app.wire.body import dotted, json_type, parse_object, without_nulls
+from serve_app.wire.body import dotted, json_type, parse_object, validate, without_nulls
 
 DEPTH = 100
 
@@ -44,7 +45,7 @@ def refused(raw: bytes) -> InvalidRequestError:
         pytest.param(b'{"a":01}', id="leading-zero"),
         pytest.param(b'{"a":+1}', id="plus-sign"),
         pytest.param(b'{"a":.5}', id="no-integer-part"),
-        pytest.param(b'{"a":tru}', id="half-a-word"),
+        pytest.param(b'{"a":t}', id="half-a-word"),
         pytest.param(b'{"a":"\\ud800"}', id="lone-leading-surrogate"),
         pytest.param(b'{"a":"\\udc00"}', id="lone-trailing-surrogate"),
         pytest.param(b'{"\\ud800x":1}', id="lone-surrogate-in-a-key"),
@@ -164,3 +165,39 @@ def test_a_path_is_written_with_dots_and_brackets(path: tuple[str | int, ...], t
 def test_a_path_of_any_length_is_shown_in_part() -> None:
     """A name that the caller made up does not come back at its full length."""
     assert len(dotted(("x" * 1_000_000,))) < 300
+
+
+class Inner(BaseModel):
+    """A part of the shape below."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    code: str = Field(default="", pattern="^[a-z]*$")
+
+
+class Shape(BaseModel):
+    """A shape with a closed object inside it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    inner: list[Inner] = []
+
+
+@pytest.mark.clause("ERR-2")
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        pytest.param({"x": 1}, "x", Code.UNKNOWN_PARAMETER, id="unknown"),
+        pytest.param({"inner": [{"x": 1}]}, "inner[0].x", Code.UNKNOWN_PARAMETER, id="inside"),
+        pytest.param({"inner": [1]}, "inner[0]", Code.INVALID_TYPE, id="type"),
+        pytest.param({"inner": [{"code": "A"}]}, "inner[0].code", Code.INVALID_VALUE, id="pattern"),
+    ],
+)
+def test_a_fault_of_any_shape_is_told_in_the_callers_terms(
+    body: Json, param: str, code: Code
+) -> None:
+    """Also where a shape finds something that has no words of its own here."""
+    with pytest.raises(InvalidRequestError) as caught:
+        validate(Shape, body)
+    assert (caught.value.param, caught.value.code) == (param, code)
+    assert param in caught.value.message
