@@ -40,7 +40,7 @@ def test_pairs_within_the_limits_are_kept(value: dict[str, str]) -> None:
 
 
 @pytest.mark.clause("META-2")
-@pytest.mark.parametrize("workspace", ["/work/a", "relative", "", "작업", "x" * 512])
+@pytest.mark.parametrize("workspace", ["/repos/a", "relative", "", "작업", "x" * 512])
 def test_the_workspace_is_taken_out(workspace: str) -> None:
     """It becomes the run's workspace and is not left in the metadata; empty is not absent."""
     value = {"a": "b", "workspace": workspace}
