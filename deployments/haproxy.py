@@ -1,11 +1,12 @@
 """Starts HAProxy for Ray Serve, with what Serve's configuration of it lacks.
 
 Named by `RAY_SERVE_HAPROXY_BINARY_PATH`. Serve writes a configuration and calls this with its path;
-this puts three things right in the file and becomes HAProxy:
+this puts right in it what follows and becomes HAProxy:
 
-1. Without `splice`. With it, HAProxy 2.8 does not see that a caller has gone once the body came in
+1. Without a syslog line for each request that went well: nobody listens on that port.
+2. Without `splice`. With it, HAProxy 2.8 does not see that a caller has gone once the body came in
    a packet of its own, and a model works on for nobody.
-2. HAProxy's own failures (no replica to send a request to) are JSON in OpenAI's shape, with a
+3. HAProxy's own failures (no replica to send a request to) are JSON in OpenAI's shape, with a
    request id. What is not HTTP at all still gets the page that is built into HAProxy: that one
    cannot be configured.
 
@@ -37,6 +38,7 @@ _ANSWERS = {
 }
 
 _SPLICE = re.compile(r"^\s*option splice-(request|response|auto)\s*$", re.MULTILINE)
+_HTTP_LOG = re.compile(r"^\s*option httplog\s*$", re.MULTILINE)
 _ERROR_FILES = re.compile(r"^\s*errorfile \d+ \S+\s*$\n?", re.MULTILINE)
 _DEFAULTS = re.compile(r"^defaults\s*$\n", re.MULTILINE)
 
@@ -62,6 +64,7 @@ def mended(text: str) -> str:
     if defaults is None or "http-error status" in text:
         return text
     text = _ERROR_FILES.sub("", text)
+    text = _HTTP_LOG.sub("    option dontlog-normal", text)
     at = defaults.end()
     answers = "".join(_answer(status) for status in _ANSWERS)
     # The global section stands right before `defaults`.

@@ -90,7 +90,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    text = json.dumps(config.json_schema(types=providers.names()), indent=2, ensure_ascii=False) + "\n"
+    text = (
+        json.dumps(config.json_schema(types=providers.names()), indent=2, ensure_ascii=False) + "\n"
+    )
     path: Path = arguments.output
     if not arguments.check:
         path.write_text(text, encoding="utf-8")

@@ -5,6 +5,7 @@ One table for `iop-edge run`, for `iop-edge env` (a cluster made by hand) and fo
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,5 +35,8 @@ def serve_flags(platform: str = sys.platform) -> dict[str, str]:
     """The variables for this kind of machine and this very environment."""
     if platform != "linux":
         return FLAGS_EVERYWHERE
+    # More threads than processors only take turns with each other, and with the replicas.
+    threads = str(max(1, (os.cpu_count() or 1) // 2))
     haproxy = Path(sys.executable).parent / "iop-edge-haproxy"
-    return FLAGS_EVERYWHERE | FLAGS_LINUX | {"RAY_SERVE_HAPROXY_BINARY_PATH": str(haproxy)}
+    own = {"RAY_SERVE_HAPROXY_BINARY_PATH": str(haproxy), "RAY_SERVE_HAPROXY_NBTHREAD": threads}
+    return FLAGS_EVERYWHERE | FLAGS_LINUX | own

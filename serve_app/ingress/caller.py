@@ -45,20 +45,23 @@ async def read_body(scope: Scope, receive: Receive, *, limit_mib: int) -> bytes:
 class Watch:
     """Looks whether the caller is still there while work goes on for them.
 
-    Serve does the same for its own requests, but a caller can switch that off with a header, and
-    other ASGI servers do not do it at all.
+    Args:
+        receive: Where the caller's leaving shows; `None` where the server itself cancels the work
+            of a caller who leaves, as Ray Serve does.
     """
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive | None) -> None:
         self._work = asyncio.current_task()
         self._gone = False
-        loop = asyncio.get_running_loop()
-        self._watcher = loop.create_task(self._look(), name="caller watch")
+        self._watcher: asyncio.Task[None] | None = None
+        if receive is not None:
+            loop = asyncio.get_running_loop()
+            self._watcher = loop.create_task(self._look(receive), name="caller watch")
 
     def stop(self) -> None:
         """Stop looking: the answer is about to be whole, and every connection ends after that."""
-        self._watcher.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -79,8 +82,8 @@ class Watch:
             self._work.uncancel()
             raise CallerGoneError from None
 
-    async def _look(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+    async def _look(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
             pass
         self._gone = True
         if self._work is not None:

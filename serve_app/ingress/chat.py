@@ -38,7 +38,13 @@ async def chat_completions(request: Request) -> Response:
     workspace, metadata = split_metadata(chat.metadata)
     request.scope["state"]["model"] = chat.model[:200]
     route = current.catalog.resolve(chat.model)
-    run = _run_request(chat, request.scope["state"]["request_id"], workspace, metadata)
+    run = _run_request(
+        chat,
+        request_id=request.scope["state"]["request_id"],
+        target=route.members[0].target,
+        workspace=workspace,
+        metadata=metadata,
+    )
     run = apply_generation(
         run,
         default_max_tokens=route.policy.default_max_tokens,
@@ -53,6 +59,7 @@ class _ChatAnswer(Response):
 
     def __init__(self, gateway: Gateway, chat: ChatRequest, run: RunRequest, route: Route) -> None:
         super().__init__()
+        self._watched = gateway.watches_callers
         self._chat = chat
         self._turn = Turn(gateway, run, route)
         self._created = int(time.time())
@@ -60,7 +67,7 @@ class _ChatAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["provider"] = self._turn.member.provider
-        with Watch(receive) as watch:
+        with Watch(receive if self._watched else None) as watch:
             if self._chat.stream:
                 await self._stream(scope, send, watch)
             else:
@@ -122,14 +129,19 @@ async def _write(send: Send, body: bytes, *, last: bool = False) -> None:
 
 
 def _run_request(
-    chat: ChatRequest, request_id: str, workspace: str | None, metadata: dict[str, str]
+    chat: ChatRequest,
+    *,
+    request_id: str,
+    target: str,
+    workspace: str | None,
+    metadata: dict[str, str],
 ) -> RunRequest:
     """The caller's request, free of its surface."""
     limit = chat.max_completion_tokens
     return RunRequest(
         request_id=request_id,
         model=chat.model,
-        target=chat.model,
+        target=target,
         messages=[dict(message) for message in chat.messages],
         max_tokens=limit if limit is not None else chat.max_tokens,
         temperature=chat.temperature,

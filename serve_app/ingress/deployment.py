@@ -119,6 +119,7 @@ class Ingress:
             },
             readiness,
             serve_access_log(f"{replica.app_name}_{replica.deployment}_{replica.replica_tag}"),
+            watches_callers=False,
         )
         idle = {p.name for p in settings.providers if p.autoscaling.min == 0}
         readiness.attach(self._gateway.pools, frozenset(idle))

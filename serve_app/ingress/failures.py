@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.errors import GatewayError, MethodNotAllowedError, NotFoundError
+from serve_app.errors import GatewayError, MethodNotAllowedError
 from serve_app.ingress.caller import CallerGoneError
 from serve_app.ingress.gateway import Gateway
 from serve_app.wire.errors import envelope
@@ -27,7 +25,7 @@ _GONE_STATUS = 499
 #: From here on the failure is also in the replica's own log.
 _FAILED_STATUS = 500
 
-_ENDPOINTS = "Use /v1/chat/completions (messages) or /v1/responses (text)."
+_WRONG_METHOD = 405
 
 
 class Failures:
@@ -62,7 +60,7 @@ class Failures:
             failure = as_failure(error, state)
             if status:
                 raise  # too late for a status: the server breaks the connection off
-            await respond(failure, send_noting, x_request_id=state.get("request_id"))
+            await respond(failure, send_noting, allow=_allowed(error))
         finally:
             fields = _fields(scope, state, status, time.monotonic() - began)
             self._gateway.access_log.add(fields)
@@ -70,8 +68,8 @@ class Failures:
                 logger.warning("a request failed", extra=fields)
 
 
-async def respond(error: GatewayError, send: Send, *, x_request_id: str | None = None) -> None:
-    """Send an error as a response."""
+async def respond(error: GatewayError, send: Send, *, allow: str = "") -> None:
+    """Send an error as a response; `allow` names the methods that a path does take."""
     body = envelope(error)
     headers = [
         (b"content-type", b"application/json"),
@@ -79,6 +77,8 @@ async def respond(error: GatewayError, send: Send, *, x_request_id: str | None =
         (b"x-iop-source", error.source.encode()),
         *error_headers(error),
     ]
+    if allow:
+        headers.append((b"allow", allow.encode()))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -103,6 +103,8 @@ def as_failure(error: Exception, state: dict[str, Any]) -> GatewayError:
     request_id = state.get("request_id")
     if isinstance(error, GatewayError):
         failure = error
+    elif isinstance(error, HTTPException) and error.status_code == _WRONG_METHOD:
+        failure = MethodNotAllowedError("This path does not take this method.")
     else:
         logger.error("internal fault", exc_info=error, extra={"request_id": request_id})
         failure = GatewayError(f"The gateway failed. Report the request id {request_id}.")
@@ -110,16 +112,10 @@ def as_failure(error: Exception, state: dict[str, Any]) -> GatewayError:
     return failure
 
 
-async def of_router(request: Request, error: Exception) -> Response:
-    """The router's own 404 and 405 in our terms."""
-    del request
-    failure: GatewayError = NotFoundError(f"There is no such path. {_ENDPOINTS}")
-    headers: dict[str, str] = {}
-    if isinstance(error, HTTPException) and error.status_code == 405:
-        failure = MethodNotAllowedError("This path does not take this method.")
-        headers = dict(error.headers or {})
-    body = envelope(failure)
-    return Response(body, failure.status, headers=headers, media_type="application/json")
+def _allowed(error: Exception) -> str:
+    """The methods that the router names in its own 405."""
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return (headers or {}).get("Allow", "")
 
 
 def _fields(scope: Scope, state: dict[str, Any], status: int, took_s: float) -> dict[str, Any]:

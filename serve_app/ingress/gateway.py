@@ -48,6 +48,7 @@ class Gateway:
         links: Every provider of the configuration, by its name.
         readiness: Who knows whether the providers can serve.
         access_log: Where each request is noted; by default Python's logging.
+        watches_callers: False where the server cancels the work of a caller who leaves.
     """
 
     def __init__(
@@ -56,9 +57,12 @@ class Gateway:
         links: Mapping[str, ProviderLink],
         readiness: Readiness,
         access_log: AccessLog | None = None,
+        *,
+        watches_callers: bool = True,
     ) -> None:
         self.current = Current(settings, Catalog(settings))
         self.readiness = readiness
+        self.watches_callers = watches_callers
         self.access_log = access_log or LoggerAccessLog()
         self._works: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.background = Background()

@@ -40,15 +40,17 @@ class Turn:
 
     Args:
         gateway: The ingress's parts.
-        run: What to run; its `target` is set here, by the member that is chosen.
+        run: What to run; its `target` becomes that of the member that is chosen.
         route: Who may serve it.
     """
 
     def __init__(self, gateway: Gateway, run: RunRequest, route: Route) -> None:
         self._gateway = gateway
-        self._run = run
         self._timeouts = gateway.current.settings.openai.timeouts
         self.member = least_loaded(route.members, lambda one: gateway.load(one.provider))
+        # Another member may have another name for the model.
+        same = run.target == self.member.target
+        self._run = run if same else replace(run, target=self.member.target)
         self._pool = gateway.pools[self.member.provider]
         self._facts = gateway.facts[self.member.provider]
         self._lease: Lease | None = None
@@ -65,7 +67,7 @@ class Turn:
         Raises:
             GatewayError: No slot, or the upstream failed before its first event.
         """
-        body = chat_body(replace(self._run, target=self.member.target), self._facts)
+        body = chat_body(self._run, self._facts)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 await self._open(body)

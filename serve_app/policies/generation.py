@@ -25,4 +25,6 @@ def apply_generation(
     forbidden = request.think is False or request.reasoning_effort == "none"
     if budget is None and not forbidden:
         budget = default_thinking_token_budget
+    if limit == request.max_tokens and budget == request.thinking_token_budget:
+        return request
     return replace(request, max_tokens=limit, thinking_token_budget=budget)

@@ -74,13 +74,13 @@ class ChatEncoder:
                 self._reason = reason
             case _:  # an empty delta says nothing
                 pass
-        return [*self._start(), self._before + delta + self._after] if delta else []
+        return [*self._start(), self._before + _line(delta) + self._after] if delta else []
 
     def finish(self) -> list[bytes]:
         """The finish chunk, the usage chunk where it was asked for, and `[DONE]`."""
         frames = self._start()
         for nameless in self._nameless.values():
-            frames.append(self._before + self._first_piece(nameless) + self._after)
+            frames.append(self._before + _line(self._first_piece(nameless)) + self._after)
         end = b'{},"logprobs":null,"finish_reason":' + to_json(self._reason)
         frames.append(self._before + end + b"}]" + self._usage_null + b"}\n\n")
         if self._include_usage and self._usage is not None:
@@ -126,6 +126,13 @@ class ChatEncoder:
             "function": {"name": piece.name or "", "arguments": piece.arguments},
         }
         return to_json({"tool_calls": [call]})
+
+
+def _line(data: bytes) -> bytes:
+    """JSON without the characters at which some clients wrongly end a line of the stream."""
+    if b"\xe2\x80" in data:
+        data = data.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
+    return data.replace(b"\xc2\x85", rb"\u0085") if b"\xc2\x85" in data else data
 
 
 def error_frame(error: GatewayError) -> bytes:

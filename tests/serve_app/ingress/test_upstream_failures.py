@@ -17,7 +17,7 @@ from tests.fakes.sse import DONE, chunk, finish, role
 from tests.fakes.upstream import Hang, Pause, Send, Upstream, reply, text
 from tests.serve_app.ingress.edge import Edge, Json, running
 
-QUICK = {"first_token_s": 0.4, "idle_s": 0.4, "connect_s": 1, "slot_s": 0.3}
+QUICK = {"first_token_s": 0.4, "idle_s": 0.8, "connect_s": 1, "slot_s": 0.3}
 
 #: Script → status and code for whoever has got nothing yet, and how often it is tried.
 BEFORE: list[tuple[str, int, str, int]] = [
@@ -284,7 +284,7 @@ async def test_a_wait_for_a_slot_ends_when_one_is_free(upstream: Upstream) -> No
 async def test_silence_is_counted_from_piece_to_piece(
     quick: Edge, upstream: Upstream, streamed: bool
 ) -> None:
-    """An answer may take much longer than the limits, while pieces or comments keep coming."""
+    """An answer may take longer than the limits, while pieces or comments keep coming."""
     pause_s = 0.1
     ping = b": ping\n\n"
     upstream.default = stream(
@@ -292,7 +292,7 @@ async def test_silence_is_counted_from_piece_to_piece(
     )
     began = time.monotonic()
     response = await quick.chat(model="m", stream=streamed)
-    assert time.monotonic() - began > 2 * QUICK["idle_s"]
+    assert time.monotonic() - began > QUICK["idle_s"]
     assert response.status_code == 200
     assert b"error" not in response.content
 

@@ -369,3 +369,14 @@ def test_no_frame_is_empty_and_all_heads_are_the_same(events: list[RunEvent]) ->
     said = [value for one in middle for value in one["delta"].values()]
     assert all(said)
     assert len(said) == len(middle)
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\u0085"])
+def test_no_frame_holds_what_clients_take_for_a_line_end(odd: str) -> None:
+    """Clients that split lines as Unicode does would break such a frame: it is escaped."""
+    encoder = ChatEncoder(completion_id="chatcmpl-1", created=1, model="m")
+    text = f"a{odd}b — 한글"
+    *_, written = encoder.feed(TextDelta(text))
+    assert odd.encode() not in written
+    delta = json.loads(written.removeprefix(b"data: "))["choices"][0]["delta"]
+    assert delta == {"content": text}
