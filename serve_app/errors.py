@@ -11,10 +11,12 @@ Rules of this file:
     ├── CallerError 400
     │   ├── InvalidRequestError 400   UnauthorizedError 401   NotFoundError 404
     │   ├── MethodNotAllowedError 405 TooLargeError 413       OverloadedError 429
+    │   ├── UnsupportedThinkError 400
     ├── NotReadyError 503
     ├── UpstreamError 502
     │   ├── UpstreamRejectedError (the upstream's own 4xx about the request)
     │   ├── UpstreamProtocolError 502 UpstreamUnavailableError 503 UpstreamTimeoutError 504
+    │   ├── ToolValidationError 502 (what the model wrote)
     └── ConfigError (start-up only, never served)
 """
 
@@ -70,6 +72,10 @@ class Code(StrEnum):
     UPSTREAM_DISCONNECTED = "upstream_disconnected"
     UPSTREAM_PROTOCOL_ERROR = "upstream_protocol_error"
     UPSTREAM_TIMEOUT = "upstream_timeout"
+    # what the model wrote
+    TOOL_VALIDATION_ERROR = "tool_validation_error"
+    # thinking
+    UNSUPPORTED_THINK_CONTROL = "unsupported_think_control"
     # ourselves
     INTERNAL_ERROR = "internal_error"
 
@@ -148,6 +154,12 @@ class UnauthorizedError(CallerError):
     default_code = Code.UNAUTHORIZED
 
 
+class UnsupportedThinkError(CallerError):
+    """The provider cannot do to the model's thinking what the caller asks for."""
+
+    default_code = Code.UNSUPPORTED_THINK_CONTROL
+
+
 class NotFoundError(CallerError):
     """There is no such path, model or object."""
 
@@ -200,6 +212,14 @@ class UpstreamRejectedError(UpstreamError):
     default_status = 400
     error_type = "invalid_request_error"
     default_code = Code.UPSTREAM_REJECTED
+
+
+class ToolValidationError(UpstreamError):
+    """The model's tool call is broken, or is not the one that the caller insisted on."""
+
+    error_type = "tool_validation_error"
+    default_code = Code.TOOL_VALIDATION_ERROR
+    should_retry = False
 
 
 class UpstreamProtocolError(UpstreamError):

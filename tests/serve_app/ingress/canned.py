@@ -11,8 +11,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from starlette.applications import Starlette
-from starlette.types import Message, Scope
+from starlette.types import ASGIApp, Message, Scope
 
 from deployments.providers import openai_compat
 from serve_app import config
@@ -67,7 +66,7 @@ class CannedClient(UpstreamClient):
 class CannedEdge:
     """The application, and what it answers to a chat call."""
 
-    def __init__(self, app: Starlette, client: CannedClient) -> None:
+    def __init__(self, app: ASGIApp, client: CannedClient) -> None:
         self._app = app
         self._client = client
 

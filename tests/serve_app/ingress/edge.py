@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from deployments.providers import openai_compat
 from serve_app import config
@@ -66,7 +66,7 @@ class Edge:
     """A running gateway, and a client that talks to it."""
 
     gateway: Gateway
-    app: Starlette
+    app: ASGIApp
     slots: FakeSlots
     readiness: FakeReadiness
     port: int
@@ -142,7 +142,7 @@ async def running(
 
 
 @asynccontextmanager
-async def serving(app: Starlette) -> AsyncGenerator[int]:
+async def serving(app: ASGIApp) -> AsyncGenerator[int]:
     """Serve an application with uvicorn on a free port, which is given.
 
     uvicorn's own loop is left out: all it does is look for a signal ten times a second.
