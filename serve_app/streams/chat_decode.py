@@ -83,9 +83,7 @@ class ChatDecoder:
         """Events of one chunk, in the order in which a caller has to see them."""
         choices = chunk.get("choices")
         if choices is None or "error" in chunk:
-            failure = error_in(chunk)
-            if failure is not None:
-                raise failure
+            self._refuse_error(chunk, data)
         events: list[RunEvent] = []
         if choices is not None and not isinstance(choices, list):
             raise _not_a_chunk(data, "its 'choices' is not an array")
@@ -100,6 +98,21 @@ class ChatDecoder:
             events.append(_usage(cast("Json", usage)))
         return events
 
+    def _refuse_error(self, chunk: Json, data: bytes) -> None:
+        """Raise what a chunk without an answer in it says of a failure.
+
+        Raises:
+            UpstreamError: It reports an error, in any of the known shapes or as a bare message.
+            UpstreamProtocolError: It is nothing that belongs into a chat stream.
+        """
+        bare = chunk if isinstance(chunk.get("message"), str) else None
+        failure = error_in({"error": bare} if bare and "error" not in chunk else chunk)
+        if failure is not None:
+            self.finished = False  # an answer that is followed by an error is none
+            raise failure
+        if chunk and not chunk.keys() & {"choices", "usage"} and chunk.get("type") != "ping":
+            raise _not_a_chunk(data, "it has no 'choices'")
+
     def _choice(self, choice: Json, data: bytes, events: list[RunEvent]) -> None:
         """Add the events of a chunk's one choice."""
         delta = choice.get("delta") or choice.get("message")
@@ -109,11 +122,12 @@ class ChatDecoder:
         elif delta is not None:
             raise _not_a_chunk(data, "its 'delta' is not an object")
         if self.finished and len(events) > before:
+            self.finished = False  # it was no finish
             raise _not_a_chunk(data, "it goes on after the finish reason")
         reason = choice.get("finish_reason")
         if reason and not self.finished:  # some servers say "" until there is one
-            self.finished = True
             events.append(Finish(self._reason(reason)))
+            self.finished = True
 
     def _delta(self, delta: Json, data: bytes, events: list[RunEvent]) -> None:
         """Add the events of one delta."""

@@ -137,7 +137,7 @@ def _line(data: bytes) -> bytes:
 
 def error_frame(error: GatewayError) -> bytes:
     """The last frame of a stream that failed; no `[DONE]` follows it."""
-    return frame(envelope(error))
+    return frame(_line(envelope(error)))
 
 
 def chat_completion(

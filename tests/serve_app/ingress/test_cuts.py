@@ -31,14 +31,16 @@ BAD: dict[str, tuple[bytes, list[str]]] = {
     "no finish": (frames([role(), chunk("a"), chunk("b")], done=True), ["a", "b"]),
     "broken frame": (frames([role(), chunk("a"), '{"choices":[{', chunk("b"), finish()]), ["a"]),
     "error object": (frames([role(), chunk("a"), {"error": {"message": "boom"}}]), ["a"]),
+    "gave up": (frames([role(), chunk("a"), finish("abort")], done=True), ["a"]),
+    "goes on": (frames([role(), chunk("a"), finish(), chunk("b")], done=True), ["a"]),
+    "error after all": (frames([role(), chunk("a"), finish(), {"error": "boom"}]), ["a"]),
+    "bare message": (frames([role(), chunk("a"), {"message": "boom"}, finish()]), ["a"]),
     "broken at once": (frames(["nonsense", chunk("a"), finish()], done=True), []),
 }
 
 #: Whole by their finish reason; what comes after it does not matter any more.
 WHOLE = {
     "garbage after the finish": frames([role(), chunk("a"), finish(), "nonsense"]),
-    "error after the finish": frames([role(), chunk("a"), finish(), {"error": "late"}]),
-    "text after the finish": frames([role(), chunk("a"), finish(), chunk("b"), DONE]),
     "cut after the finish": frames([role(), chunk("a"), finish()]) + b'data: {"usage',
     "garbage after the end": frames([role(), chunk("a"), finish(), DONE, "nonsense", chunk("b")]),
 }

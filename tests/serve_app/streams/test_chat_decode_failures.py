@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from serve_app.errors import Code, GatewayError, UpstreamProtocolError
+from serve_app.errors import Code, GatewayError, UpstreamError, UpstreamProtocolError
 from serve_app.runs import Json
+from serve_app.streams.chat_decode import ChatDecoder
 from serve_app.streams.sse import DONE
 from tests.fakes.sse import chunk, finish, role, usage
 from tests.serve_app.streams.feeding import called, decoded, piece
@@ -103,7 +106,7 @@ def test_an_error_inside_a_stream_is_an_error(item: Json, status: int, code: Cod
         pytest.param([role(), chunk("a")], id="no-finish"),
         pytest.param([role(), chunk("a"), DONE], id="done-without-finish"),
         pytest.param([role(), chunk("a"), usage()], id="usage-without-finish"),
-        pytest.param([{"message": "boom"}], id="no-chunk-at-all"),
+        pytest.param([{}, {"type": "ping"}], id="chunks-that-say-nothing"),
     ],
 )
 def test_a_stream_without_a_finish_reason_is_cut_off(items: list[Json | bytes]) -> None:
@@ -111,3 +114,18 @@ def test_a_stream_without_a_finish_reason_is_cut_off(items: list[Json | bytes]) 
     with pytest.raises(UpstreamProtocolError) as caught:
         decoded(*items)
     assert caught.value.code is Code.UPSTREAM_DISCONNECTED
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [({"message": "boom"}, "boom"), ({"surprise": 1}, "no 'choices'")],
+    ids=["bare message", "no chat chunk"],
+)
+def test_a_frame_that_is_no_chunk_is_not_skipped(item: Json, words: str) -> None:
+    """A frame without an answer in it is a failure with its words, also after the finish."""
+    for before in ([role(), chunk("a")], [role(), chunk("a"), finish()]):
+        decoder = ChatDecoder()
+        for data in before:
+            decoder.feed(json.dumps(data).encode())
+        with pytest.raises(UpstreamError, match=words):
+            decoder.feed(json.dumps(item).encode())
