@@ -68,7 +68,7 @@ async def test_deaths_are_answered_with_growing_pauses(caplog: pytest.LogCapture
     caplog.set_level(logging.WARNING, logger="ray.serve.edge.engine")
     async with running(lambda _: [sys.executable, "-S", "-c", "raise SystemExit(1)"]) as engine:
         with pytest.raises(NotReadyError, match="ended with exit code 1"):
-            await engine.wait_ready(1)
+            await engine.wait_ready(3)
         async with asyncio.timeout(10):
             while len(caplog.records) < 3:  # noqa: ASYNC110  (a log gives no event)
                 await asyncio.sleep(0.05)
@@ -129,8 +129,9 @@ async def test_a_refusal_after_a_good_start_is_tried_again(tmp_path: Path) -> No
         assert engine.pid is not None
         os.kill(engine.pid, signal.SIGKILL)
         await engine.wait_ended(1)
-        with pytest.raises(NotReadyError, match="exit code 2"):
-            await engine.wait_ready(1)
+        while "exit code 2" not in engine.trouble:  # the next start has been refused
+            with pytest.raises(NotReadyError):
+                await engine.wait_ready(1)
         flag.unlink()
         await engine.wait_ready(10)
 
@@ -138,14 +139,14 @@ async def test_a_refusal_after_a_good_start_is_tried_again(tmp_path: Path) -> No
 async def test_a_start_that_takes_too_long_is_ended_and_told() -> None:
     """Without an answer in time the engine is ended, and its last lines are in the error."""
     command = [sys.executable, "-c", "import time; print('loading', flush=True); time.sleep(600)"]
-    async with running(lambda _: command, Engine(start_s=0.7, stop_grace_s=2)) as engine:
+    async with running(lambda _: command, Engine(start_s=3, stop_grace_s=2)) as engine:
         with pytest.raises(NotReadyError, match=r"is starting. Its last words: loading"):
-            await engine.wait_ready(0.5)
+            await engine.wait_ready(2)
         first = engine.pid
         assert first is not None
         await engine.wait_ended(1)
         assert not runs(first)
-        assert engine.trouble == "was not ready within 0.7 s of its start"
+        assert engine.trouble == "was not ready within 3 s of its start"
 
 
 async def test_a_command_that_cannot_be_made_is_not_hidden() -> None:
@@ -165,7 +166,7 @@ async def test_an_address_that_is_not_ours_is_told() -> None:
     await engine.start()
     try:
         with pytest.raises(NotReadyError, match="cannot be started: Cannot assign"):
-            await engine.wait_ready(0.5)
+            await engine.wait_ready(2)
     finally:
         await engine.stop()
 
