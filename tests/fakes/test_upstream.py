@@ -194,7 +194,8 @@ def test_stop_ends_hanging_answers_and_the_thread() -> None:
     with Upstream() as upstream:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(upstream.url, json={"model": "script:hang_before_headers"}, timeout=0.1)
-        with socket.create_connection(("127.0.0.1", upstream.port)) as idle:
+        upstream.wait(lambda u: u.connections == 0)  # or the next wait could mean that one
+        with socket.create_connection(("127.0.0.1", upstream.port), timeout=5) as idle:
             upstream.wait(lambda u: u.connections == 1)
             upstream.stop()
             with contextlib.suppress(ConnectionResetError):  # gone is gone
