@@ -1,0 +1,328 @@
+"""A caller's JSON Schema, compiled: whether values satisfy it, and what stands at a place in it.
+
+1. A reference is resolved inside the schema or not at all; nothing is ever fetched.
+2. References are counted while a value is judged: a few lines of schema can ask for more steps
+   than a machine takes in a year.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from jsonschema import exceptions, validators
+from jsonschema.protocols import Validator
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable, Unretrievable
+from referencing.jsonschema import (
+    DRAFT3,
+    DRAFT4,
+    DRAFT6,
+    DRAFT7,
+    DRAFT201909,
+    DRAFT202012,
+    SPECIFICATIONS,
+)
+
+from serve_app.runs import Json
+from serve_app.tools.patterns import matcher
+
+#: References that judging one value may follow.
+_MAX_STEPS: Final = 20_000
+#: References and unions that may stand one behind the other at one place.
+_MAX_CHAIN: Final = 32
+#: Subschemas that a schema may have.
+_MAX_NODES: Final = 50_000
+
+_steps: ContextVar[list[int]] = ContextVar("_steps")
+_DATA_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples", "example"})
+
+
+class SchemaFault(ValueError):
+    """The schema cannot be used; the text says why, as the end of a sentence."""
+
+
+class Resolver(Protocol):
+    """What finds the target of a reference, from where the reference stands."""
+
+    def lookup(self, ref: str) -> Any: ...
+
+    def in_subresource(self, subresource: Any) -> Any: ...
+
+
+class Node(NamedTuple):
+    """One subschema, and the resolver of its references."""
+
+    contents: Json | bool
+    resolver: Resolver
+
+
+class _TooManyStepsError(Exception):
+    """A value asks for more steps than are given to it."""
+
+
+class Schema:
+    """One tool's parameters.
+
+    Args:
+        contents: The schema, as the caller sent it.
+
+    Raises:
+        SchemaFault: It is no schema, or refers to what is not in it.
+    """
+
+    def __init__(self, contents: Json) -> None:
+        draft, specification = _draft(contents)
+        clean = cast("Json", _without_drafts(contents))
+        try:
+            draft.check_schema(clean, format_checker=None)
+        except exceptions.SchemaError as error:
+            raise SchemaFault(f"it is no JSON Schema: {error.message[:200]}") from None
+        except RecursionError:
+            raise SchemaFault("it is nested too deeply") from None
+        registry: Any = SPECIFICATIONS.combine(Registry(retrieve=_refuse))
+        resource: Any = Resource(contents=clean, specification=specification)
+        resolver = registry.resolver_with_root(resource)
+        _check_references(resource, resolver)
+        self.root = Node(clean, resolver)
+        self._validator: Validator = validators.extend(
+            draft, {**_bounded(draft), "pattern": _pattern, "patternProperties": _patterns}
+        )(clean, registry=registry, _resolver=resolver)
+
+    def fits(self, value: object, node: Node | None = None) -> bool:
+        """True where a value satisfies the schema, or one subschema of it."""
+        return self.fault(value, node) is None
+
+    def fault(self, value: object, node: Node | None = None) -> str | None:
+        """Why a value does not satisfy the schema; `None` where it does."""
+        validator = self._validator
+        if node is not None:
+            validator = validator.evolve(schema=node.contents, _resolver=node.resolver)
+        token = _steps.set([_MAX_STEPS])
+        try:
+            error = next(iter(validator.iter_errors(value)), None)
+        except (RecursionError, _TooManyStepsError):
+            return "its schema asks for too many steps"
+        finally:
+            _steps.reset(token)
+        if error is None:
+            return None
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
+        return f"{place.lstrip('.')[:80]}: {error.message}" if place else error.message
+
+
+def conjuncts(node: Node) -> list[Node]:
+    """All subschemas that hold at a node without a choice: itself, its `$ref`, its `allOf`."""
+    found: list[Node] = []
+    waiting = [node]
+    while waiting and len(found) < _MAX_CHAIN:
+        here = waiting.pop()
+        found.append(here)
+        contents = here.contents
+        if isinstance(contents, bool):
+            continue
+        ref = contents.get("$ref")
+        if isinstance(ref, str):
+            resolved = here.resolver.lookup(ref)
+            waiting.append(Node(resolved.contents, resolved.resolver))
+        waiting.extend(_nodes(contents.get("allOf"), here.resolver))
+    return found
+
+
+def unions(node: Node) -> list[list[Node]]:
+    """The branches of each `anyOf` and `oneOf` at this very node."""
+    if isinstance(node.contents, bool):
+        return []
+    lists = (_nodes(node.contents.get(name), node.resolver) for name in ("anyOf", "oneOf"))
+    return [branches for branches in lists if branches]
+
+
+def members(node: Node, key: str) -> list[Node]:
+    """The subschemas for one property of an object, as this very node says."""
+    if isinstance(node.contents, bool):
+        return []
+    found: list[object] = []
+    named = node.contents.get("properties")
+    if isinstance(named, dict) and key in named:
+        found.append(cast("Json", named)[key])
+    patterned = node.contents.get("patternProperties")
+    if isinstance(patterned, dict):
+        found += [
+            part for pattern, part in cast("Json", patterned).items() if matcher(pattern)(key)
+        ]
+    if not found and "additionalProperties" in node.contents:
+        found.append(node.contents["additionalProperties"])
+    return _nodes(found, node.resolver)
+
+
+def element(node: Node, index: int) -> list[Node]:
+    """The subschemas for one item of an array, as this very node says."""
+    if isinstance(node.contents, bool):
+        return []
+    items = node.contents.get("items")
+    first = node.contents.get("prefixItems")
+    rest = items
+    if isinstance(items, list):  # before draft 2020-12
+        first, rest = cast("list[object]", items), node.contents.get("additionalItems")
+    if isinstance(first, list) and index < len(cast("list[object]", first)):
+        rest = cast("list[object]", first)[index]
+    return _nodes([rest], node.resolver)
+
+
+def subschemas(root: Node) -> Iterator[Node]:
+    """Every subschema that can be reached from a node, through references too, each once."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node.contents) in seen or isinstance(node.contents, bool):
+            continue
+        seen.add(id(node.contents))
+        yield node
+        waiting.extend(conjuncts(node)[1:])
+        waiting.extend(branch for branches in unions(node) for branch in branches)
+        for name in ("properties", "patternProperties", "$defs", "definitions"):
+            parts = node.contents.get(name)
+            if isinstance(parts, dict):
+                waiting.extend(_nodes(list(cast("Json", parts).values()), node.resolver))
+        for name in ("items", "prefixItems", "additionalProperties", "additionalItems"):
+            part = node.contents.get(name)
+            listed = cast("list[object]", part) if isinstance(part, list) else [part]
+            waiting.extend(_nodes(listed, node.resolver))
+
+
+def _nodes(parts: object, resolver: Resolver) -> list[Node]:
+    """Nodes of those parts that are schemas."""
+    if not isinstance(parts, list):
+        return []
+    listed = cast("list[object]", parts)
+    return [Node(cast("Json", part), resolver) for part in listed if isinstance(part, dict | bool)]
+
+
+def _draft(contents: Json) -> tuple[type[Validator], Any]:
+    """The validator and the specification that `$schema` asks for."""
+    name = str(contents.get("$schema", "")).rstrip("#")
+    known: dict[str, tuple[Any, Any]] = {
+        "http://json-schema.org/draft-03/schema": (validators.Draft3Validator, DRAFT3),
+        "http://json-schema.org/draft-04/schema": (validators.Draft4Validator, DRAFT4),
+        "http://json-schema.org/draft-06/schema": (validators.Draft6Validator, DRAFT6),
+        "http://json-schema.org/draft-07/schema": (validators.Draft7Validator, DRAFT7),
+        "https://json-schema.org/draft/2019-09/schema": (
+            validators.Draft201909Validator,
+            DRAFT201909,
+        ),
+    }
+    return known.get(name, (validators.Draft202012Validator, DRAFT202012))
+
+
+def _without_drafts(part: object) -> object:
+    """A schema less every `$schema`, by which the library would choose unbounded keywords."""
+    if isinstance(part, list):
+        return [_without_drafts(item) for item in cast("list[object]", part)]
+    if not isinstance(part, dict):
+        return part
+    return {
+        name: value if name in _DATA_KEYWORDS else _without_drafts(value)
+        for name, value in cast("Json", part).items()
+        if name != "$schema" or not isinstance(value, str)
+    }
+
+
+def _refuse(uri: str) -> Any:
+    """No document is ever fetched."""
+    raise LookupError(uri)
+
+
+def _check_references(resource: Any, resolver: Resolver) -> None:
+    """Every reference has its target inside the schema.
+
+    Raises:
+        SchemaFault: One has not, or references go around without an end.
+    """
+    waiting: list[tuple[Any, Resolver]] = [(resource, resolver)]
+    count = 0
+    while waiting:
+        here, near = waiting.pop()
+        count += 1
+        if count > _MAX_NODES:
+            raise SchemaFault("it has too many parts")
+        if isinstance(here.contents, dict):
+            _check_node(Node(here.contents, near))
+        for part in here.subresources():
+            waiting.append((part, near.in_subresource(part)))
+
+
+def _check_node(node: Node) -> None:
+    """One subschema's own references.
+
+    Raises:
+        SchemaFault: A target is missing, elsewhere, or leads back to the reference.
+    """
+    contents = cast("Json", node.contents)
+    for name in ("$ref", "$dynamicRef", "$recursiveRef"):
+        ref = contents.get(name)
+        if not isinstance(ref, str):
+            continue
+        try:
+            node.resolver.lookup(ref)
+        except (Unresolvable, Unretrievable, LookupError, ValueError):
+            where = "" if ref.startswith("#") else " (references to other documents are not read)"
+            raise SchemaFault(f"its reference '{ref[:100]}' has no target in it{where}") from None
+    if _goes_around(node, frozenset()):
+        raise SchemaFault("its references go around without an end")
+
+
+def _goes_around(node: Node, above: frozenset[int]) -> bool:
+    """True where judging a value at this node would first have to judge it at this node."""
+    if isinstance(node.contents, bool):
+        return False
+    if id(node.contents) in above or len(above) > _MAX_CHAIN * 2:
+        return True
+    ref = node.contents.get("$ref")
+    if not isinstance(ref, str):
+        return False
+    try:
+        resolved = node.resolver.lookup(ref)
+    except (Unresolvable, Unretrievable, LookupError, ValueError):
+        return False
+    return _goes_around(Node(resolved.contents, resolved.resolver), above | {id(node.contents)})
+
+
+def _bounded(draft: type[Validator]) -> dict[str, Any]:
+    """The draft's own keywords for references, counted, and its `type` with OpenAPI's `nullable`."""
+    table = cast("dict[str, Any]", cast("Any", draft).VALIDATORS)
+
+    def counted(rule: Any) -> Any:
+        def judge(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+            left = _steps.get()
+            left[0] -= 1
+            if left[0] < 0:
+                raise _TooManyStepsError
+            return rule(validator, value, instance, schema)
+
+        return judge
+
+    def typed(validator: Any, types: Any, instance: Any, schema: Any) -> Any:
+        if instance is None and schema.get("nullable") is True:
+            return None
+        return table["type"](validator, types, instance, schema)
+
+    names = ("$ref", "$dynamicRef", "$recursiveRef")
+    return {name: counted(table[name]) for name in names if name in table} | {"type": typed}
+
+
+def _pattern(validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    """`pattern`, in bounded time."""
+    if validator.is_type(instance, "string") and not matcher(pattern)(instance):
+        yield exceptions.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _patterns(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    """`patternProperties`, in bounded time."""
+    if validator.is_type(instance, "object"):
+        for pattern, part in patterns.items():
+            matches = matcher(pattern)
+            for key, value in instance.items():
+                if matches(key):
+                    yield from validator.descend(value, part, path=key, schema_path=pattern)
