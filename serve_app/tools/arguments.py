@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, cast
 
 from serve_app.runs import Json
@@ -109,10 +110,8 @@ def _readings(text: str, *, roomy: bool) -> Iterable[object]:
         text: What the model wrote.
         roomy: True where plain text fits too: then only what is plainly Python is read as such.
     """
-    try:
+    with suppress(ValueError):
         yield read_json(text)
-    except ValueError:
-        pass
     bare = text.strip()
     if roomy and bare not in _WORDS and not bare.startswith(("[", "{")):
         return

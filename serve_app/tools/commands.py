@@ -55,6 +55,7 @@ def fit_commands(value: object, place: Spot, accepts: Callable[[object], bool]) 
     if not (shapes.lines or shapes.argv):
         return value
     if isinstance(value, str | dict):
+        value = cast("object", value)
         if "array" not in place.kinds() or (isinstance(value, str) and accepts(value)):
             return value
         value = [value]

@@ -25,7 +25,9 @@ _WORDS: Final[dict[str, Value]] = {
 _SPACE: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 _KEY: Final = re.compile(r"([A-Za-z_][\w-]*)\s*=(?!=)\s*")
-_NUMBER: Final = re.compile(r"[+-]?(?:0[xXoObB]\w+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?)")
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:0[xXoObB]\w+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?)"
+)
 _WHOLE: Final = re.compile(r"[+-]?(?:0[xXoObB]\w+|\d[\d_]*)\Z")
 _ESCAPES: Final = {
     "n": "\n",

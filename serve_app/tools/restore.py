@@ -53,13 +53,12 @@ def restore_native(arguments: str, schema: Schema | None) -> str:
         return "{}"
     try:
         value = read_json(arguments)
-        whole = value
-        if isinstance(value, str):
-            whole = read_json(value)
+        whole = read_json(value) if isinstance(value, str) else value
     except ValueError:
         return arguments
     if not isinstance(whole, dict):
         return arguments
+    whole = cast("Json", whole)
     restored = restore(whole, schema.root, schema, read_json) if schema else whole
     return arguments if restored is value else write_json(restored)
 
@@ -86,6 +85,7 @@ def restore(value: object, node: Node, schema: Schema, reader: Reader, depth: in
         value = _decoded(value, kinds, reader)
     if not isinstance(value, list | dict):
         return value
+    value = cast("object", value)
     for part in conjuncts(node):
         value = _inside(value, part, schema, reader, depth)
         for branches in unions(part):
@@ -104,7 +104,7 @@ def _decoded(text: str, kinds: frozenset[str], reader: Reader) -> object:
         value = reader(text)
     except ValueError:
         return text
-    return value if isinstance(value, list | dict) and kind(value) in kinds else text
+    return value if kind(value) in kinds & STRUCTURED else text
 
 
 def _inside(value: object, node: Node, schema: Schema, reader: Reader, depth: int) -> object:

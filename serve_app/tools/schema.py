@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from jsonschema import exceptions, validators
+from jsonschema import FormatChecker, exceptions, validators
 from jsonschema.protocols import Validator
+from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable, Unretrievable
 from referencing.jsonschema import (
@@ -22,7 +23,6 @@ from referencing.jsonschema import (
     DRAFT7,
     DRAFT201909,
     DRAFT202012,
-    SPECIFICATIONS,
 )
 
 from serve_app.runs import Json
@@ -39,16 +39,20 @@ _steps: ContextVar[list[int]] = ContextVar("_steps")
 _DATA_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples", "example"})
 
 
-class SchemaFault(ValueError):
+class SchemaFaultError(ValueError):
     """The schema cannot be used; the text says why, as the end of a sentence."""
 
 
 class Resolver(Protocol):
     """What finds the target of a reference, from where the reference stands."""
 
-    def lookup(self, ref: str) -> Any: ...
+    def lookup(self, ref: str) -> Any:
+        """The target of a reference, and the resolver of the references in it."""
+        ...
 
-    def in_subresource(self, subresource: Any) -> Any: ...
+    def in_subresource(self, subresource: Any) -> Any:
+        """The resolver of the references in a part."""
+        ...
 
 
 class Node(NamedTuple):
@@ -69,19 +73,20 @@ class Schema:
         contents: The schema, as the caller sent it.
 
     Raises:
-        SchemaFault: It is no schema, or refers to what is not in it.
+        SchemaFaultError: It is no schema, or refers to what is not in it.
     """
 
     def __init__(self, contents: Json) -> None:
         draft, specification = _draft(contents)
         clean = cast("Json", _without_drafts(contents))
         try:
-            draft.check_schema(clean, format_checker=None)
+            # Not by format: patterns are JavaScript's, and those that cannot be read do no harm.
+            cast("Any", draft).check_schema(clean, format_checker=FormatChecker(()))
         except exceptions.SchemaError as error:
-            raise SchemaFault(f"it is no JSON Schema: {error.message[:200]}") from None
+            raise SchemaFaultError(f"it is no JSON Schema: {error.message[:200]}") from None
         except RecursionError:
-            raise SchemaFault("it is nested too deeply") from None
-        registry: Any = SPECIFICATIONS.combine(Registry(retrieve=_refuse))
+            raise SchemaFaultError("it is nested too deeply") from None
+        registry: Any = REGISTRY.combine(Registry(retrieve=_refuse))
         resource: Any = Resource(contents=clean, specification=specification)
         resolver = registry.resolver_with_root(resource)
         _check_references(resource, resolver)
@@ -101,7 +106,7 @@ class Schema:
             validator = validator.evolve(schema=node.contents, _resolver=node.resolver)
         token = _steps.set([_MAX_STEPS])
         try:
-            error = next(iter(validator.iter_errors(value)), None)
+            error = next(iter(validator.iter_errors(cast("Any", value))), None)
         except (RecursionError, _TooManyStepsError):
             return "its schema asks for too many steps"
         finally:
@@ -238,7 +243,7 @@ def _check_references(resource: Any, resolver: Resolver) -> None:
     """Every reference has its target inside the schema.
 
     Raises:
-        SchemaFault: One has not, or references go around without an end.
+        SchemaFaultError: One has not, or references go around without an end.
     """
     waiting: list[tuple[Any, Resolver]] = [(resource, resolver)]
     count = 0
@@ -246,7 +251,7 @@ def _check_references(resource: Any, resolver: Resolver) -> None:
         here, near = waiting.pop()
         count += 1
         if count > _MAX_NODES:
-            raise SchemaFault("it has too many parts")
+            raise SchemaFaultError("it has too many parts")
         if isinstance(here.contents, dict):
             _check_node(Node(here.contents, near))
         for part in here.subresources():
@@ -257,7 +262,7 @@ def _check_node(node: Node) -> None:
     """One subschema's own references.
 
     Raises:
-        SchemaFault: A target is missing, elsewhere, or leads back to the reference.
+        SchemaFaultError: A target is missing, elsewhere, or leads back to the reference.
     """
     contents = cast("Json", node.contents)
     for name in ("$ref", "$dynamicRef", "$recursiveRef"):
@@ -268,9 +273,11 @@ def _check_node(node: Node) -> None:
             node.resolver.lookup(ref)
         except (Unresolvable, Unretrievable, LookupError, ValueError):
             where = "" if ref.startswith("#") else " (references to other documents are not read)"
-            raise SchemaFault(f"its reference '{ref[:100]}' has no target in it{where}") from None
+            raise SchemaFaultError(
+                f"its reference '{ref[:100]}' has no target in it{where}"
+            ) from None
     if _goes_around(node, frozenset()):
-        raise SchemaFault("its references go around without an end")
+        raise SchemaFaultError("its references go around without an end")
 
 
 def _goes_around(node: Node, above: frozenset[int]) -> bool:
@@ -290,7 +297,7 @@ def _goes_around(node: Node, above: frozenset[int]) -> bool:
 
 
 def _bounded(draft: type[Validator]) -> dict[str, Any]:
-    """The draft's own keywords for references, counted, and its `type` with OpenAPI's `nullable`."""
+    """The draft's references, counted, and its `type` with OpenAPI's `nullable`."""
     table = cast("dict[str, Any]", cast("Any", draft).VALIDATORS)
 
     def counted(rule: Any) -> Any:

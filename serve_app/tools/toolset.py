@@ -10,7 +10,7 @@ from typing import Final, cast
 from serve_app.errors import Code, InvalidRequestError
 from serve_app.runs import Json
 from serve_app.tools.restore import restorable
-from serve_app.tools.schema import Schema, SchemaFault
+from serve_app.tools.schema import Schema, SchemaFaultError
 
 #: Compiled schemas that are kept: agents send the same tools with every turn.
 _KEPT: Final = 512
@@ -54,12 +54,10 @@ class ToolSet:
             parameters = function.get("parameters")
             try:
                 schema, held = _compiled(json.dumps(parameters) if parameters else _ANY_OBJECT)
-            except SchemaFault as fault:
+            except SchemaFaultError as fault:
                 param = f"tools[{index}].function.parameters"
                 message = f"Invalid '{param}': {fault}."
-                raise InvalidRequestError(
-                    message, param=param, code=Code.INVALID_VALUE
-                ) from None
+                raise InvalidRequestError(message, param=param, code=Code.INVALID_VALUE) from None
             self._tools[name] = Tool(name, schema, held=held)
 
     def __contains__(self, name: object) -> bool:
