@@ -11,7 +11,7 @@ from serve_app.tools.commands import COMMANDS, HINTS, fit_commands
 from serve_app.tools.kinds import Spot, named, spot
 from serve_app.tools.literals import LiteralError, read_literal
 from serve_app.tools.restore import read_json, restore_at, write_json
-from serve_app.tools.schema import Schema
+from serve_app.tools.schema import Schema, TooManyStepsError, limited
 
 _TEXT_ONLY: Final = frozenset({"string"})
 _WORDS: Final = frozenset({"True", "False", "None"})
@@ -58,14 +58,19 @@ def _checked(
     """The arguments as JSON text, each value converted, the whole checked."""
     declared = named(schema.root)
     arguments: Json = {}
-    for key, written in items:
-        if key in HINTS and key not in declared:
-            continue
-        arguments[key] = convert(written, spot(schema.root, key), schema, key)
-    fault = schema.fault(arguments)
-    if fault is not None:
-        raise ArgumentsError(fault)
-    return write_json(arguments)
+    try:
+        with limited():
+            for key, written in items:
+                if key not in HINTS or key in declared:
+                    arguments[key] = convert(written, spot(schema.root, key), schema, key)
+            fault = schema.fault(arguments)
+        if fault is None:
+            return write_json(arguments)
+    except TooManyStepsError:
+        fault = "they take too many steps"
+    except ValueError:  # a number that JSON cannot hold
+        fault = "they cannot be written as JSON"
+    raise ArgumentsError(fault)
 
 
 def _from_text(written: object, place: Spot, schema: Schema, key: str) -> object:

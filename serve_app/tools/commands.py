@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from serve_app.runs import Json
-from serve_app.tools.kinds import ALL, Spot, accepted, named
-from serve_app.tools.schema import Node, conjuncts, element, unions
+from serve_app.tools.kinds import ALL, Spot, accepted, in_place, named
+from serve_app.tools.schema import element
 
 #: The name of the argument that these rules are about.
 COMMANDS: Final = "commands"
@@ -141,18 +141,8 @@ def _words(line: str) -> list[str]:
 
 def _shapes(place: Spot) -> _Shapes:
     """What the items of `commands` may be, over all branches of its schema."""
-    items = [one for node in (*place.always, *place.either) for one in _items(node, 0)]
+    nodes = (*place.always, *place.either)
+    items = [one for node in nodes for part in in_place(node) for one in element(part, 0)]
     names = frozenset[str]().union(*(named(one) for one in items))
     lines = any("string" in kinds and kinds != ALL for kinds in map(accepted, items))
     return _Shapes(lines=lines, argv={"command", "args"} <= names, named=names)
-
-
-def _items(node: Node, depth: int) -> list[Node]:
-    """Subschemas of the items of an array, over all branches."""
-    found: list[Node] = []
-    for part in conjuncts(node):
-        found += element(part, 0)
-        if depth < 4:
-            for branches in unions(part):
-                found += [one for branch in branches for one in _items(branch, depth + 1)]
-    return found

@@ -10,7 +10,6 @@ from serve_app.tools.schema import Node, Schema, conjuncts, members, unions
 ALL: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 STRUCTURED: Final = frozenset({"array", "object"})
 
-_MAX_DEPTH: Final = 12
 _OBJECT_WORDS: Final = frozenset({"properties", "patternProperties", "required"})
 _ARRAY_WORDS: Final = frozenset({"items", "prefixItems"})
 _KINDS: Final[dict[type, str]] = {
@@ -51,16 +50,22 @@ def kind(value: object) -> str:
     return _KINDS[type(value)]
 
 
-def accepted(node: Node, depth: int = 0) -> frozenset[str]:
+def accepted(node: Node) -> frozenset[str]:
     """The JSON types that a subschema accepts."""
-    if depth > _MAX_DEPTH:
-        return ALL
-    found = ALL
-    for part in conjuncts(node):
-        found &= _own(part)
-        for branches in unions(part):
-            found &= frozenset[str]().union(*(accepted(one, depth + 1) for one in branches))
-    return found
+    return _accepted(node, {})
+
+
+def _accepted(node: Node, known: dict[int, frozenset[str]]) -> frozenset[str]:
+    key = id(node.contents)
+    if isinstance(node.contents, bool) or key not in known:
+        known[key] = ALL
+        found = ALL
+        for part in conjuncts(node):
+            found &= _own(part)
+            for branches in unions(part):
+                found &= frozenset[str]().union(*(_accepted(one, known) for one in branches))
+        known[key] = found
+    return known[key]
 
 
 def spot(node: Node, key: str) -> Spot:
@@ -77,19 +82,27 @@ def spot(node: Node, key: str) -> Spot:
 
 def named(node: Node) -> frozenset[str]:
     """The properties that a subschema names, in any of its branches."""
-    return _named(node, 0)
-
-
-def _named(node: Node, depth: int) -> frozenset[str]:
     found: set[str] = set()
-    for part in conjuncts(node):
+    for part in in_place(node):
         if not isinstance(part.contents, bool):
             properties = part.contents.get("properties")
             found.update(cast("Json", properties) if isinstance(properties, dict) else ())
-        if depth <= _MAX_DEPTH:
-            for branches in unions(part):
-                found = found.union(*(_named(branch, depth + 1) for branch in branches))
     return frozenset(found)
+
+
+def in_place(node: Node) -> list[Node]:
+    """A subschema and all that may hold with it, in all branches of its unions, each once."""
+    found: dict[int, Node] = {}
+    waiting = [node]
+    while waiting:
+        here = waiting.pop()
+        if id(here.contents) in found:
+            continue
+        found[id(here.contents)] = here
+        for part in conjuncts(here):
+            waiting.append(part)
+            waiting += [branch for branches in unions(part) for branch in branches]
+    return list(found.values())
 
 
 def _own(node: Node) -> frozenset[str]:

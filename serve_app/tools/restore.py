@@ -10,7 +10,18 @@ from pydantic_core import from_json
 
 from serve_app.runs import Json
 from serve_app.tools.kinds import STRUCTURED, Spot, accepted, kind
-from serve_app.tools.schema import Node, Schema, conjuncts, element, members, subschemas, unions
+from serve_app.tools.schema import (
+    Node,
+    Schema,
+    TooManyStepsError,
+    conjuncts,
+    count_step,
+    element,
+    limited,
+    members,
+    subschemas,
+    unions,
+)
 
 #: Reads a string's text as a value; raises `ValueError` where it is none.
 Reader = Callable[[str], object]
@@ -58,9 +69,14 @@ def restore_native(arguments: str, schema: Schema | None) -> str:
         return arguments
     if not isinstance(whole, dict):
         return arguments
-    whole = cast("Json", whole)
-    restored = restore(whole, schema.root, schema, read_json) if schema else whole
-    return arguments if restored is value else write_json(restored)
+    restored: object = cast("Json", whole)
+    try:
+        if schema is not None:
+            with limited():
+                restored = restore(restored, schema.root, schema, read_json)
+        return arguments if restored is value else write_json(restored)
+    except (TooManyStepsError, ValueError):
+        return arguments
 
 
 def restore_at(value: object, place: Spot, schema: Schema, reader: Reader) -> object:
@@ -76,6 +92,7 @@ def restore_at(value: object, place: Spot, schema: Schema, reader: Reader) -> ob
 
 def restore(value: object, node: Node, schema: Schema, reader: Reader, depth: int = 0) -> object:
     """A value with every array and object in it that came as text; itself where there is none."""
+    count_step()
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, str):

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -28,14 +29,17 @@ from referencing.jsonschema import (
 from serve_app.runs import Json
 from serve_app.tools.patterns import matcher
 
-#: References that judging one value may follow.
-_MAX_STEPS: Final = 20_000
-#: References and unions that may stand one behind the other at one place.
+#: Steps that one call's arguments may take: references followed, places judged and restored.
+_MAX_STEPS: Final = 50_000
+#: References that may stand one behind the other at one place.
 _MAX_CHAIN: Final = 32
+#: Subschemas that may have to be judged at one place, those of all branches together.
+_MAX_EXPANSE: Final = 5_000
 #: Subschemas that a schema may have.
 _MAX_NODES: Final = 50_000
 
 _steps: ContextVar[list[int]] = ContextVar("_steps")
+_SAME_PLACE: Final = ("not", "if", "then", "else")
 _DATA_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples", "example"})
 
 
@@ -62,8 +66,31 @@ class Node(NamedTuple):
     resolver: Resolver
 
 
-class _TooManyStepsError(Exception):
+class TooManyStepsError(Exception):
     """A value asks for more steps than are given to it."""
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Give all that is done with one value the steps of one value."""
+    token = _steps.set([_MAX_STEPS])
+    try:
+        yield
+    finally:
+        _steps.reset(token)
+
+
+def count_step() -> None:
+    """Take one step.
+
+    Raises:
+        TooManyStepsError: None is left.
+    """
+    left = _steps.get(None)
+    if left is not None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooManyStepsError
 
 
 class Schema:
@@ -89,7 +116,7 @@ class Schema:
         registry: Any = REGISTRY.combine(Registry(retrieve=_refuse))
         resource: Any = Resource(contents=clean, specification=specification)
         resolver = registry.resolver_with_root(resource)
-        _check_references(resource, resolver)
+        _check_references(resource, resolver, specification)
         self.root = Node(clean, resolver)
         self._validator: Validator = validators.extend(
             draft, {**_bounded(draft), "pattern": _pattern, "patternProperties": _patterns}
@@ -100,17 +127,19 @@ class Schema:
         return self.fault(value, node) is None
 
     def fault(self, value: object, node: Node | None = None) -> str | None:
-        """Why a value does not satisfy the schema; `None` where it does."""
+        """Why a value does not satisfy the schema; `None` where it does.
+
+        Raises:
+            TooManyStepsError: Inside `limited`: the steps are used up.
+        """
+        count_step()
         validator = self._validator
         if node is not None:
             validator = validator.evolve(schema=node.contents, _resolver=node.resolver)
-        token = _steps.set([_MAX_STEPS])
         try:
             error = next(iter(validator.iter_errors(cast("Any", value))), None)
-        except (RecursionError, _TooManyStepsError):
-            return "its schema asks for too many steps"
-        finally:
-            _steps.reset(token)
+        except (RecursionError, OverflowError, Unresolvable):
+            return "its schema cannot judge it"
         if error is None:
             return None
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
@@ -239,61 +268,84 @@ def _refuse(uri: str) -> Any:
     raise LookupError(uri)
 
 
-def _check_references(resource: Any, resolver: Resolver) -> None:
-    """Every reference has its target inside the schema.
+def _check_references(resource: Any, resolver: Resolver, specification: Any) -> None:
+    """Every reference has its target inside the schema, and no place asks for too much.
 
     Raises:
-        SchemaFaultError: One has not, or references go around without an end.
+        SchemaFaultError: It is not so.
     """
     waiting: list[tuple[Any, Resolver]] = [(resource, resolver)]
-    count = 0
+    seen: set[int] = set()
+    sizes: dict[int, int] = {}
     while waiting:
         here, near = waiting.pop()
-        count += 1
-        if count > _MAX_NODES:
+        if not isinstance(here.contents, dict) or id(here.contents) in seen:
+            continue
+        seen.add(id(here.contents))
+        if len(seen) > _MAX_NODES:
             raise SchemaFaultError("it has too many parts")
-        if isinstance(here.contents, dict):
-            _check_node(Node(here.contents, near))
+        for target, far in _targets(Node(cast("Json", here.contents), near)):
+            waiting.append((Resource(contents=target, specification=specification), far))
         for part in here.subresources():
             waiting.append((part, near.in_subresource(part)))
+        try:
+            _expanse(Node(cast("Json", here.contents), near), sizes)
+        except RecursionError:
+            raise SchemaFaultError("its references are nested too deeply") from None
 
 
-def _check_node(node: Node) -> None:
-    """One subschema's own references.
+def _targets(node: Node) -> list[Node]:
+    """What a subschema's own references point at.
 
     Raises:
-        SchemaFaultError: A target is missing, elsewhere, or leads back to the reference.
+        SchemaFaultError: A target is missing, or elsewhere.
     """
-    contents = cast("Json", node.contents)
+    found: list[Node] = []
     for name in ("$ref", "$dynamicRef", "$recursiveRef"):
-        ref = contents.get(name)
+        ref = cast("Json", node.contents).get(name)
         if not isinstance(ref, str):
             continue
         try:
-            node.resolver.lookup(ref)
+            resolved = node.resolver.lookup(ref)
         except (Unresolvable, Unretrievable, LookupError, ValueError):
             where = "" if ref.startswith("#") else " (references to other documents are not read)"
-            raise SchemaFaultError(
-                f"its reference '{ref[:100]}' has no target in it{where}"
-            ) from None
-    if _goes_around(node, frozenset()):
-        raise SchemaFaultError("its references go around without an end")
+            message = f"its reference '{ref[:100]}' has no target in it{where}"
+            raise SchemaFaultError(message) from None
+        found.append(Node(resolved.contents, resolved.resolver))
+    return found
 
 
-def _goes_around(node: Node, above: frozenset[int]) -> bool:
-    """True where judging a value at this node would first have to judge it at this node."""
+def _expanse(node: Node, sizes: dict[int, int]) -> int:
+    """How many subschemas may have to be judged at one place of a value.
+
+    Raises:
+        SchemaFaultError: They are too many, or lead back to themselves.
+    """
     if isinstance(node.contents, bool):
-        return False
-    if id(node.contents) in above or len(above) > _MAX_CHAIN * 2:
-        return True
-    ref = node.contents.get("$ref")
-    if not isinstance(ref, str):
-        return False
-    try:
-        resolved = node.resolver.lookup(ref)
-    except (Unresolvable, Unretrievable, LookupError, ValueError):
-        return False
-    return _goes_around(Node(resolved.contents, resolved.resolver), above | {id(node.contents)})
+        return 1
+    key = id(node.contents)
+    if key in sizes:
+        if not sizes[key]:
+            raise SchemaFaultError("its references go around without an end")
+        return sizes[key]
+    sizes[key] = 0
+    size = 1 + sum(_expanse(part, sizes) for part in _in_place(node))
+    if size > _MAX_EXPANSE:
+        raise SchemaFaultError("its branches are too many")
+    sizes[key] = size
+    return size
+
+
+def _in_place(node: Node) -> list[Node]:
+    """The subschemas that judge the same value as this one."""
+    contents = cast("Json", node.contents)
+    found: list[Node] = []
+    if isinstance(contents.get("$ref"), str):
+        resolved = node.resolver.lookup(contents["$ref"])
+        found.append(Node(resolved.contents, resolved.resolver))
+    for name in ("allOf", "anyOf", "oneOf"):
+        found += _nodes(contents.get(name), node.resolver)
+    return found + _nodes([contents.get(name) for name in _SAME_PLACE], node.resolver)
 
 
 def _bounded(draft: type[Validator]) -> dict[str, Any]:
@@ -302,10 +354,7 @@ def _bounded(draft: type[Validator]) -> dict[str, Any]:
 
     def counted(rule: Any) -> Any:
         def judge(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-            left = _steps.get()
-            left[0] -= 1
-            if left[0] < 0:
-                raise _TooManyStepsError
+            count_step()
             return rule(validator, value, instance, schema)
 
         return judge
