@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serve_app.config import ModelRoute, PoolModel, Settings
 from serve_app.errors import Code, NotFoundError
+from serve_app.runs import GenerationPolicy
 
 #: The adapter that stands for the catalog `models[]`.
 POOL = "pool"
@@ -23,21 +24,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationPolicy:
-    """What a `models[]` entry says about output limits (clauses GEN)."""
-
-    default_max_tokens: int | None = None
-    min_max_tokens: int | None = None
-    default_thinking_token_budget: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """What a model's name resolves to."""
 
     model: str
     members: tuple[Member, ...]
-    policy: GenerationPolicy = GenerationPolicy()
+    policy: GenerationPolicy = field(default_factory=GenerationPolicy)
 
 
 class Catalog:

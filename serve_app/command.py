@@ -85,6 +85,8 @@ def _check(arguments: argparse.Namespace) -> int:
     settings = _read(arguments.config)
     models, count = len(settings.models), len(settings.providers)
     routes = len(settings.openai.model_routes)
+    warnings = settings.warnings(providers.always_thinking())
+    sys.stderr.writelines(f"iop-edge: {arguments.config}: warning: {w}\n" for w in warnings)
     sys.stdout.write(f"{arguments.config}: {count} providers, {models} models, {routes} routes\n")
     return 0
 
