@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from serve_app.errors import UnsupportedThinkError
 from serve_app.runs import Json, ProviderFacts, RunRequest, ThinkControl
@@ -82,9 +83,11 @@ def _merged(one: Json, other: Json) -> Json:
     """Both objects in one, objects in them too; neither is changed."""
     merged = dict(one)
     for name, value in other.items():
-        mine = merged.get(name)
-        both = isinstance(mine, dict) and isinstance(value, dict)
-        merged[name] = _merged(mine, value) if both else value
+        mine: object = merged.get(name)
+        if isinstance(mine, dict) and isinstance(value, dict):
+            merged[name] = _merged(cast("Json", mine), cast("Json", value))
+        else:
+            merged[name] = value
     return merged
 
 

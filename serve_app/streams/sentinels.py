@@ -143,6 +143,8 @@ class _Text:
 
     def interrupt(self) -> str:
         """Give everything: something else comes in between."""
+        if not (self._cutter.holds or self._headers.holds or self._ends.holds):
+            return ""
         return self._ends.feed(self._headers.feed(self._cutter.give_up())) + self._rest()
 
     def finish(self) -> str:
@@ -164,6 +166,11 @@ class _Cutter:
         self._read: list[tuple[str | _Mark, int]] = []
         # How many of these, from the first, have left already.
         self._gone = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether something has not left yet."""
+        return len(self._read) > self._gone
 
     def feed(self, text: str) -> list[str | _Mark]:
         """Take a piece."""
@@ -207,13 +214,13 @@ class _Cutter:
     def _cut(self, sentinel: str, out: list[str | _Mark]) -> None:
         """Take a whole sentinel off the end of what is held."""
         left = len(sentinel)
-        while left and len(self._read) > self._gone:
+        while left and self.holds:
             item, _ = self._read.pop()
             left -= isinstance(item, str)
         mark = _mark_of(sentinel)
         if mark is None:
             return
-        if len(self._read) > self._gone:
+        if self.holds:
             self._read.append((mark, self._read[-1][1]))
         else:
             out.append(mark)
@@ -231,6 +238,11 @@ class _Headers:
     def __init__(self) -> None:
         self._open = False
         self._name = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether a header has begun."""
+        return self._open
 
     def feed(self, items: Iterable[str | _Mark]) -> str:
         """Take text and marks."""
@@ -261,6 +273,11 @@ class _Ends:
 
     def __init__(self) -> None:
         self._held = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether something has not left yet."""
+        return bool(self._held)
 
     def feed(self, text: str) -> str:
         """Take a piece."""

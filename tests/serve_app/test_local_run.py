@@ -50,6 +50,22 @@ def test_check_accepts_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 providers, 1 models, 0 routes" in capsys.readouterr().out
 
 
+def test_check_warns_of_what_will_surprise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A warning is no fault: it is printed beside the summary, and the exit code is 0."""
+    path = tmp_path / "edge.yaml"
+    path.write_text(
+        "openai: {strict_output: true}\n"
+        "providers: [{name: mac, type: vllm_mlx, url: 'http://mac/v1'}]\n"
+        "models: [{id: m, providers: [{provider: mac}]}]\n"
+    )
+    assert main(["check", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"iop-edge: {path}: warning: models[0]: strict output refuses")
+    assert "1 providers, 1 models" in printed.out
+
+
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
 def test_a_port_is_a_number(port: str) -> None:
     """What is no port is refused by its name."""
