@@ -60,6 +60,8 @@ class Sentinels:
     def feed(self, event: RunEvent, /) -> list[RunEvent]:
         """Take one event."""
         match event:
+            case TextDelta("") | ReasoningDelta(""):
+                return []
             case TextDelta(text):
                 held = self._reasoning.interrupt()
                 return [*_reasoning(held), *_content(self._content.feed(text))]
