@@ -79,6 +79,12 @@ class Limits(Section):
     """Bounds on what a caller may send."""
 
     body_mib: int = Field(default=32, ge=1, le=1024, description="Largest request body, in MiB.")
+    requests: int = Field(
+        default=2048, ge=1, le=65536, description="At once, an ingress replica; more are 503."
+    )
+    body_idle_s: float = Field(
+        default=20, gt=0, description="Longest silence in the middle of a request body."
+    )
     json_depth: int = Field(
         default=100, ge=8, le=150, description="Deepest nesting of a JSON body."
     )

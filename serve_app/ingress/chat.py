@@ -33,7 +33,9 @@ async def chat_completions(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     current = gateway.current
     limits = current.settings.openai.limits
-    raw = await read_body(request.scope, request.receive, limit_mib=limits.body_mib)
+    raw = await read_body(
+        request.scope, request.receive, limit_mib=limits.body_mib, idle_s=limits.body_idle_s
+    )
     chat = parse_chat(parse_object(raw, max_depth=limits.json_depth))
     workspace, metadata = split_metadata(chat.metadata)
     request.scope["state"]["model"] = chat.model[:200]

@@ -65,6 +65,8 @@ class Turn:
         self.metadata: dict[str, str] = {}
         self._pool = gateway.pools[name]
         self._lease: Lease | None = None
+        #: What must not come back out of the upstream's words: its key.
+        self._secrets: list[str] = []
         self._stream: UpstreamStream | None = None
         self._sse = SseDecoder()
         self._decoder = ChatDecoder()
@@ -153,8 +155,10 @@ class Turn:
         self._decoder = ChatDecoder()
         self._fault = None
         self._lease = await self._pool.lease(timeout_s=self._timeouts.slot_s)
+        slot = self._lease.slot
+        self._secrets = [value.rpartition(" ")[2] for value in slot.headers.values() if value]
         self._stream = await self._gateway.client.post(
-            self._lease.slot,
+            slot,
             self.facts.chat_path,
             body,
             timeouts=self._timeouts,
@@ -223,7 +227,9 @@ class Turn:
             self._pool.release(lease, reuse=reuse)
 
     def _blamed(self, error: GatewayError) -> GatewayError:
-        """The error with the provider's name, which the pure steps do not know."""
+        """The error with the provider's name, which the pure steps do not know, and no secret."""
+        for secret in self._secrets:
+            error.message = error.message.replace(secret, "***")
         if error.provider is None:
             error.provider = self.member.provider
             error.message = f"Provider '{self.member.provider}': {error.message}"
