@@ -61,7 +61,7 @@ def test_values(text: str, value: Any) -> None:
     [
         "",
         "Rome",
-        "truely",
+        "trueish",
         "007",
         "1 2",
         "1e999",

@@ -62,7 +62,7 @@ def test_schemas_are_compiled_once() -> None:
 BRANCHES = {f"a{at}": {"anyOf": [{"$ref": f"#/$defs/a{at + 1}"}] * 2} for at in range(40)}
 CHAIN = {f"a{at}": {"$ref": f"#/$defs/a{at + 1}"} for at in range(3000)}
 BAD: dict[str, Json] = {
-    "type": {"type": "objekt"},
+    "type": {"type": "thing"},
     "properties": {"properties": []},
     "required": {"properties": {"a": {"required": True}}},
     "no-target": {"properties": {"a": {"$ref": "#/$defs/a"}}},
