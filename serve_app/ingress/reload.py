@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from serve_app import config
+from serve_app.config import Settings
 from serve_app.errors import ConfigError
 from serve_app.ingress.gateway import Gateway
 
@@ -68,7 +69,8 @@ class ConfigFile:
         self._read()
         if self._next is not None and not self._use_changed(gateway):
             with contextlib.suppress(OSError, UnicodeDecodeError):
-                self._use(gateway, self._kept.read_text(encoding="utf-8"))
+                kept = self._kept.read_text(encoding="utf-8")
+                take_over(gateway, kept, str(self._kept), self._types)
 
     def _read(self) -> None:
         """Read the file; the content is compared, since a mounted ConfigMap is a link."""
@@ -84,36 +86,37 @@ class ConfigFile:
         if text is None:
             return True
         self._seen, self._next = text, None
-        if not self._use(gateway, text):
+        if not take_over(gateway, text, str(self._path), self._types):
             return False
         with contextlib.suppress(OSError):
             self._kept.touch(mode=0o600)
             self._kept.write_text(text, encoding="utf-8")
         return True
 
-    def _use(self, gateway: Gateway, text: str) -> bool:
-        """Serve by a text if it is valid; give whether it is in force now."""
-        try:
-            fresh = config.load(text, types=self._types)
-        except ConfigError as error:
-            logger.error(  # noqa: TRY400 - the faults say it all, a traceback says nothing
-                "the new %s is not used, the last good one stays: %s",
-                self._path,
-                "; ".join(error.faults),
-            )
-            return False
-        old = gateway.current.settings
-        if fresh.providers != old.providers:
-            logger.warning("%s changes 'providers': that part needs a redeploy", self._path)
-            fresh = fresh.model_copy(update={"providers": old.providers})
-        try:
-            gateway.use(fresh)
-        except LookupError as error:
-            logger.warning("the rest of %s waits for it too: %s", self._path, error)
-            return False
-        if old.openai.bearer_token.get_secret_value() and not (
-            fresh.openai.bearer_token.get_secret_value()
-        ):
-            logger.warning("%s has no bearer_token any more: everybody is let in", self._path)
-        logger.info("%s was read again and is in force", self._path)
-        return True
+
+def take_over(gateway: Gateway, text: str, name: str, types: Collection[str] | None = None) -> bool:
+    """Serve by a new text if it is valid; give whether it is in force now."""
+    try:
+        fresh = config.load(text, types=types)
+    except ConfigError as error:
+        logger.error(  # noqa: TRY400 - the faults say it all, a traceback says nothing
+            "the new %s is not used, the last good one stays: %s", name, "; ".join(error.faults)
+        )
+        return False
+    old = gateway.current.settings
+    if fresh.providers != old.providers:
+        logger.warning("%s changes 'providers': that part needs a redeploy", name)
+        fresh = fresh.model_copy(update={"providers": old.providers})
+    try:
+        gateway.use(fresh)
+    except LookupError as error:
+        logger.warning("the rest of %s waits for it too: %s", name, error)
+        return False
+    logger.info("%s was read again and is in force", name)
+    if _has_token(old) and not _has_token(fresh):
+        logger.warning("%s has no bearer_token any more: everybody is let in", name)
+    return True
+
+
+def _has_token(settings: Settings) -> bool:
+    return bool(settings.openai.bearer_token.get_secret_value())
