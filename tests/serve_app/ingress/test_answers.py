@@ -137,7 +137,8 @@ async def test_strict_streams_are_buffered(edge: Edge, upstream: Upstream) -> No
 async def test_without_tools_text_stays_as_it_is(edge: Edge, upstream: Upstream) -> None:
     """With no tools, and with an empty list, a block is text to the last character."""
     upstream.default = text(GOOD)
-    for tools in (None, []):
+    offered: tuple[list[Json] | None, ...] = (None, [])
+    for tools in offered:
         assert message_of(await ask(edge, tools=tools))["content"] == GOOD
 
 
@@ -242,8 +243,9 @@ async def test_reasoning_alone_is_no_empty_success(
     for shown in (True, False):
         response = await ask(edge, tools=None, include_reasoning=shown, stream=stream)
         parts = deltas_of(response) if stream else [response.json()]
-        messages = [c["choices"][0].get("delta") or c["choices"][0].get("message") for c in parts]
-        content = "".join((m or {}).get("content") or "" for m in messages)
+        choices: list[Json] = [part["choices"][0] for part in parts]
+        said: list[Json] = [one.get("delta") or one.get("message") or {} for one in choices]
+        content = "".join(str(one.get("content") or "") for one in said)
         assert ("I think" in response.text) is shown
         assert "[IOP] " in content
         assert "length" in content
@@ -261,9 +263,9 @@ async def test_a_bad_schema_is_the_callers(edge: Edge, upstream: Upstream) -> No
 @pytest.mark.clause("SENT-1", "SENT-2")
 async def test_sentinels_of_the_configuration(edge: Edge, upstream: Upstream) -> None:
     """Sentinels of one's own leave the answer as the known ones do."""
-    openai = {"adapter": "fake", "sentinels": ["[END]"]}
+    openai = {"adapter": "fake", "sentinels": ["[STOPHERE]"]}
     assert take_over(edge.gateway, settings_text(openai, None, upstream.url), "edge.yaml")
-    upstream.default = text("Hi", "<|im_", "end|>", "[E", "ND]", "!")
+    upstream.default = text("Hi", "<|im_", "end|>", "[STOP", "HERE]", "!")
     assert message_of(await ask(edge, tools=None))["content"] == "Hi!"
 
 
