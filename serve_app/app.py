@@ -15,8 +15,8 @@ from serve_app import config
 from serve_app.config import Provider
 from serve_app.ingress.deployment import Ingress
 
-#: Requests that one ingress replica works on at once.
-INGRESS_REQUESTS = 2048
+#: Beyond what an ingress replica lets in by itself: Serve would make the rest wait in silence.
+INGRESS_REQUESTS = 100_000
 
 
 class BuildArgs(BaseModel):
@@ -45,7 +45,8 @@ def build(args: BuildArgs) -> Application:
         for provider in settings.providers
     }
     options: dict[str, Any] = {"max_ongoing_requests": INGRESS_REQUESTS}
-    return Ingress.options(**options).bind(text, str(path), links)
+    types = tuple(providers.names())
+    return Ingress.options(**options).bind(text, str(path), links, types)
 
 
 def _provider(provider: Provider, text: str) -> Application:

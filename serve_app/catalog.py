@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from serve_app.config import ModelRoute, PoolModel, Settings
 from serve_app.errors import Code, NotFoundError
+from serve_app.runs import GenerationPolicy
 
 #: The adapter that stands for the catalog `models[]`.
 POOL = "pool"
@@ -23,21 +24,14 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationPolicy:
-    """What a `models[]` entry says about output limits (clauses GEN)."""
-
-    default_max_tokens: int | None = None
-    min_max_tokens: int | None = None
-    default_thinking_token_budget: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """What a model's name resolves to."""
 
     model: str
     members: tuple[Member, ...]
-    policy: GenerationPolicy = GenerationPolicy()
+    policy: GenerationPolicy = field(default_factory=GenerationPolicy)
+    #: Runs in all until a tool call is valid; `None`: as everywhere.
+    tool_validation_attempts: int | None = None
 
 
 class Catalog:
@@ -52,7 +46,10 @@ class Catalog:
         self._settings = settings
         self._pools = {entry.id: self._pool_route(entry) for entry in settings.models}
         self._routes = {
-            entry.model: self._adapter_route(entry.model, entry.adapter, _target(entry))
+            entry.model: replace(
+                self._adapter_route(entry.model, entry.adapter, _target(entry)),
+                tool_validation_attempts=entry.tool_validation_attempts,
+            )
             for entry in settings.openai.model_routes
         }
         self._fallback = settings.openai.adapter

@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
@@ -56,6 +56,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,6
 ModelId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Token = Annotated[SecretStr, AfterValidator(_header_safe)]
 ApiUrl = Annotated[HttpUrl, AfterValidator(_bare_url)]
+Sentinel = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Attempts = Annotated[int, Field(ge=1, le=10)]
 
 
 class Section(BaseModel):
@@ -77,6 +79,12 @@ class Limits(Section):
     """Bounds on what a caller may send."""
 
     body_mib: int = Field(default=32, ge=1, le=1024, description="Largest request body, in MiB.")
+    requests: int = Field(
+        default=2048, ge=1, le=65536, description="At once, an ingress replica; more are 503."
+    )
+    body_idle_s: float = Field(
+        default=20, gt=0, description="Longest silence in the middle of a request body."
+    )
     json_depth: int = Field(
         default=100, ge=8, le=150, description="Deepest nesting of a JSON body."
     )
@@ -102,6 +110,9 @@ class ModelRoute(Section):
     target: str = Field(
         default="", description="The upstream's name of the model; empty: the same."
     )
+    tool_validation_attempts: Attempts | None = Field(
+        default=None, description="Instead of `openai.tool_validation_attempts`."
+    )
 
 
 class OpenAI(Section):
@@ -110,6 +121,15 @@ class OpenAI(Section):
     bearer_token: Token = Field(default=SecretStr(""), description="Empty: no authentication.")
     adapter: str = Field(default="", description="Serves a model that no route names; empty: 404.")
     target: str = Field(default="", description="The fallback's model; empty: the request's own.")
+    strict_output: bool = Field(
+        default=False, description="No thinking unless a caller says `think: true`."
+    )
+    tool_validation_attempts: Attempts = Field(
+        default=3, description="Runs in all, until a tool call in text is valid."
+    )
+    sentinels: list[Sentinel] = Field(
+        default=[], description="Control tokens to keep out of answers, beside the known ones."
+    )
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     model_routes: list[ModelRoute] = Field(default=[], description="Looked up first, in any order.")
@@ -198,6 +218,10 @@ class Provider(Section):
         default=64, ge=1, le=4096, description="Requests at once, a replica; llama_cpp's engine: 4."
     )
     queue: int = Field(default=256, ge=0, description="Requests that may wait for a slot.")
+    takes_think_fields: bool = Field(
+        default=True,
+        description="False: no think field that the caller did not send (types without a table).",
+    )
     autoscaling: Autoscaling = Autoscaling()
 
     @model_validator(mode="before")
@@ -245,6 +269,35 @@ class Settings(Section):
         if len(found) != 1:
             raise LookupError(f"{len(found)} providers answer to {name!r}")
         return found[0]
+
+    def warnings(self, always_thinking: Collection[str]) -> list[str]:
+        """Say what is allowed and will surprise: one line each, its path first.
+
+        Args:
+            always_thinking: Provider types that cannot be told to answer without thinking.
+        """
+        if not self.openai.strict_output:
+            return []
+        return [
+            f"{path}: strict output refuses every request for {what} that does not say "
+            f"'think: true', for no provider of it ({', '.join(names)}) can switch thinking off"
+            for path, what, names in self._served()
+            if all(self.provider(name).type in always_thinking for name in names)
+        ]
+
+    def _served(self) -> Iterator[tuple[str, str, list[str]]]:
+        """Give each path that names providers for a model, with the model and the providers."""
+        pools = {model.id: [member.provider for member in model.providers] for model in self.models}
+        for index, route in enumerate(self.openai.model_routes):
+            names = [route.adapter]
+            if route.adapter == "pool":
+                names = pools[route.target or route.model]
+            yield f"openai.model_routes[{index}]", f"'{route.model}'", names
+        for index, (name, names) in enumerate(pools.items()):
+            yield f"models[{index}]", f"'{name}'", names
+        fallback = self.openai.adapter
+        if fallback and fallback != "pool":
+            yield "openai.adapter", "any other model", [fallback]
 
 
 def read(

@@ -22,9 +22,6 @@ LATER = {
     "cli",
     "code_interpreter",
     "state",
-    "openai.strict_output",
-    "openai.tool_validation_attempts",
-    "openai.sentinels",
     "openai.responses",
 }
 LATER_TEXT = "not available in this version"
@@ -32,7 +29,7 @@ RESERVED = ("cli", "pool")
 #: Types whose engine starts with nothing said about it.
 ENGINE_BY_DEFAULT = ("llama_cpp",)
 #: Types that only exist behind a URL.
-URL_ONLY = ("openai_compat",)
+URL_ONLY = ("lemonade", "ollama", "openai_compat", "vllm", "vllm_mlx")
 DEFAULT_SLOTS = 64
 
 _PLAIN: dict[str, str] = {

@@ -58,6 +58,7 @@ class Code(StrEnum):
     MODEL_NOT_FOUND = "model_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BODY_TOO_LARGE = "body_too_large"
+    REQUEST_TIMEOUT = "request_timeout"
     # load
     OVERLOADED = "overloaded"
     NOT_READY = "not_ready"

@@ -11,6 +11,9 @@ from typing import Any, Literal, TypeAlias
 #: One JSON object as parsed from the wire.
 Json: TypeAlias = dict[str, Any]
 
+#: How a provider's trouble begins that lies with a server at a URL and not with the cluster.
+UPSTREAM_DOWN = "the upstream"
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
 
@@ -42,6 +45,19 @@ class RunRequest:
     include_reasoning: bool | None = None
     workspace: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    #: Fields that a policy put in for the upstream's body, at its top level.
+    extra: Json = field(default_factory=dict[str, Any])
+    #: Names of fields above that a policy put in and the caller did not send.
+    injected: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPolicy:
+    """What a `models[]` entry says about output limits (clauses GEN)."""
+
+    default_max_tokens: int | None = None
+    min_max_tokens: int | None = None
+    default_thinking_token_budget: int | None = None
 
 
 @dataclass(slots=True)
@@ -127,6 +143,24 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkControl:
+    """How a kind of upstream is told about thinking: what goes into its body, as a table.
+
+    What it has no field for is refused before anything is sent, since a server that quietly
+    ignores the wish would answer with what the caller did not want.
+    """
+
+    #: Fields that switch thinking off; `None`: it cannot be switched off.
+    off: Json | None = None
+    #: Fields that switch thinking on; `None`: it cannot be switched on.
+    on: Json | None = None
+    #: Path of the field that takes the budget; empty: it takes none.
+    budget: tuple[str, ...] = ()
+    #: Whether `reasoning_effort` may say `low`, `medium` or `high`.
+    takes_effort: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderFacts:
     """What is true of a kind of upstream, as data. Only what differs from the default is said.
 
@@ -148,3 +182,7 @@ class ProviderFacts:
     takes_stream_options: bool = True
     #: False where the server stops at an unknown `think`, `include_reasoning` and so on.
     takes_think_fields: bool = True
+    #: How it is told about thinking; `None`: it gets the caller's own fields as they are.
+    think: ThinkControl | None = None
+    #: True where the model's think tags come as part of the answer's text.
+    leaves_think_tags: bool = False

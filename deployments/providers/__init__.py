@@ -41,6 +41,14 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
+def always_thinking() -> frozenset[str]:
+    """Types that cannot be told to answer without thinking."""
+    controls = {name: load(name).facts.think for name in names()}
+    return frozenset(
+        name for name, control in controls.items() if control is not None and control.off is None
+    )
+
+
 def load(name: str) -> ProviderType:
     """Give what is known of a type.
 

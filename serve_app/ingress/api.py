@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.errors import NotFoundError
+from serve_app.ingress.admission import Admission
 from serve_app.ingress.auth import Auth
 from serve_app.ingress.chat import chat_completions
 from serve_app.ingress.failures import Failures
@@ -23,8 +24,9 @@ from serve_app.ingress.gateway import Gateway
 from serve_app.ingress.health import healthz, readyz
 from serve_app.ingress.models import list_models, retrieve_model
 from serve_app.ingress.request_id import RequestId
+from serve_app.ingress.sockets import refuse_socket
 
-_ENDPOINTS = "Use /v1/chat/completions (messages) or /v1/responses (text)."
+_ENDPOINTS = "Use /v1/chat/completions; GET /v1/models lists the models."
 _COMPLETIONS_GONE = (
     "The legacy completions endpoint is not offered. Use /v1/chat/completions for messages or "
     "/v1/responses for text."
@@ -79,7 +81,8 @@ class Api:
             lifespan=self._lifespan,
         )
         # From the inside out: what is last here sees a request first.
-        app: ASGIApp = Auth(self.router, gateway=gateway)
+        app: ASGIApp = Admission(self.router, gateway=gateway)
+        app = Auth(app, gateway=gateway)
         app = Failures(app, gateway=gateway)
         self._app: ASGIApp = RequestId(app, echo=echo_request_id)
 
@@ -91,7 +94,10 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the application's start and end."""
         scope["app"] = self
-        await self._app(scope, receive, send)
+        if scope["type"] == "websocket":
+            await refuse_socket(scope, receive, send, gateway=self.state.gateway)
+        else:
+            await self._app(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncGenerator[None]:

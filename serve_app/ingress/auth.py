@@ -26,10 +26,13 @@ class Auth:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             token = self._gateway.current.settings.openai.bearer_token.get_secret_value()
             if token and not is_authorized(scope["headers"], token):
-                # One text for every way to be wrong: it tells nothing about the token.
-                message = "Missing or wrong API key. Send 'Authorization: Bearer <token>'."
-                raise UnauthorizedError(message)
+                raise wrong_token()
         await self._app(scope, receive, send)
+
+
+def wrong_token() -> UnauthorizedError:
+    """One text for every way to be wrong: it tells nothing about the token."""
+    return UnauthorizedError("Missing or wrong API key. Send 'Authorization: Bearer <token>'.")
 
 
 def is_authorized(headers: list[tuple[bytes, bytes]], token: str) -> bool:

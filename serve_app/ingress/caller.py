@@ -9,18 +9,27 @@ from typing import Self
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from serve_app.errors import TooLargeError
+from serve_app.errors import Code, InvalidRequestError, TooLargeError
 
 
 class CallerGoneError(Exception):
     """The caller closed the connection. There is nobody left to tell."""
 
 
-async def read_body(scope: Scope, receive: Receive, *, limit_mib: int) -> bytes:
+async def read_body(
+    scope: Scope, receive: Receive, *, limit_mib: int, idle_s: float = 20.0
+) -> bytes:
     """The whole body of a request.
+
+    Args:
+        scope: The request.
+        receive: Where its body comes from.
+        limit_mib: Largest body.
+        idle_s: Longest silence between two parts of it.
 
     Raises:
         TooLargeError: It is, or says that it is, larger than the limit; no more of it is read.
+        InvalidRequestError: It stopped coming (408).
         CallerGoneError: The caller went away before it was all there.
     """
     limit = limit_mib * 2**20
@@ -30,7 +39,12 @@ async def read_body(scope: Scope, receive: Receive, *, limit_mib: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(idle_s):
+                message = await receive()
+        except TimeoutError:
+            text = f"The request body stopped coming for {idle_s:g} s."
+            raise InvalidRequestError(text, status=408, code=Code.REQUEST_TIMEOUT) from None
         if message["type"] == "http.disconnect":
             raise CallerGoneError
         part: bytes = message.get("body", b"")

@@ -34,6 +34,11 @@ def request_id_of(value: str | None) -> str:
     return f"req_{uuid.uuid4().hex}"
 
 
+def request_id_in(scope: Scope) -> str:
+    """The id of a request."""
+    return request_id_of(_header(scope, HEADER.encode()))
+
+
 class RequestId:
     """Gives each request its id.
 
@@ -51,7 +56,7 @@ class RequestId:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = request_id_of(_header(scope, HEADER.encode()))
+        request_id = request_id_in(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         if not self._echo:
             await self._app(scope, receive, send)
@@ -75,7 +80,7 @@ class CleanHeaders:
         """Handle one request."""
         if scope["type"] == "http":
             name = HEADER.encode()
-            request_id = request_id_of(_header(scope, name)).encode()
+            request_id = request_id_in(scope).encode()
             kept = [
                 pair
                 for pair in scope["headers"]

@@ -14,10 +14,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from serve_app.catalog import Route
-from serve_app.errors import Code, GatewayError
+from serve_app.catalog import Member, Route
+from serve_app.errors import Code, GatewayError, UpstreamRejectedError
 from serve_app.ingress.gateway import Gateway
+from serve_app.policies.order import can_serve
 from serve_app.policies.pool import least_loaded
+from serve_app.policies.think import control
+from serve_app.policies.tool_choice import next_rung
 from serve_app.runs import RunEvent, RunRequest
 from serve_app.streams.chat_decode import ChatDecoder
 from serve_app.streams.sse import SseDecoder
@@ -42,18 +45,28 @@ class Turn:
         gateway: The ingress's parts.
         run: What to run; its `target` becomes that of the member that is chosen.
         route: Who may serve it.
+
+    Raises:
+        UnsupportedThinkError: Nobody who may serve it can do what it says about thinking.
     """
 
     def __init__(self, gateway: Gateway, run: RunRequest, route: Route) -> None:
         self._gateway = gateway
         self._timeouts = gateway.current.settings.openai.timeouts
-        self.member = least_loaded(route.members, lambda one: gateway.load(one.provider))
+        self.member = _choose(gateway, run, route)
+        name = self.member.provider
+        self.facts = gateway.facts[name]
         # Another member may have another name for the model.
-        same = run.target == self.member.target
-        self._run = run if same else replace(run, target=self.member.target)
-        self._pool = gateway.pools[self.member.provider]
-        self._facts = gateway.facts[self.member.provider]
+        named = run if run.target == self.member.target else replace(run, target=self.member.target)
+        entry = gateway.current.settings.provider(name)
+        self._run = control(named, self.facts, takes_think_fields=entry.takes_think_fields)
+        self._callers_choice = run.tool_choice
+        #: What is to be told about the run besides its answer.
+        self.metadata: dict[str, str] = {}
+        self._pool = gateway.pools[name]
         self._lease: Lease | None = None
+        #: What must not come back out of the upstream's words: its key.
+        self._secrets: list[str] = []
         self._stream: UpstreamStream | None = None
         self._sse = SseDecoder()
         self._decoder = ChatDecoder()
@@ -67,10 +80,16 @@ class Turn:
         Raises:
             GatewayError: No slot, or the upstream failed before its first event.
         """
-        body = chat_body(self._run, self._facts)
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                await self._open(body)
+                await self._open(chat_body(self._run, self.facts))
+            except UpstreamRejectedError as error:
+                await self._end(reuse=True)
+                if not self._climb(error.message):
+                    raise self._blamed(error) from error
+                attempt = 0  # it was another request
             except GatewayError as error:
                 await self._end(reuse=error.code not in _GONE)
                 if error.code not in _GONE or attempt == _ATTEMPTS:
@@ -82,7 +101,6 @@ class Turn:
                 raise
             else:
                 return self
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def __aexit__(
         self,
@@ -120,15 +138,28 @@ class Turn:
             raise StopAsyncIteration
         return events
 
+    def _climb(self, refusal: str) -> bool:
+        """Take the next rung of the tool ladder, if the refusal is one that it is for."""
+        choice = self._callers_choice
+        rung = next_rung(self._run, refusal, callers_choice=choice)
+        if rung is None:
+            return False
+        self._run = rung
+        if not rung.tools:
+            self.metadata["openai_text_tool_fallback"] = "true"
+        return True
+
     async def _open(self, body: bytes) -> None:
         """Take a slot, send the request, wait for the first event."""
         self._sse = SseDecoder()
         self._decoder = ChatDecoder()
         self._fault = None
         self._lease = await self._pool.lease(timeout_s=self._timeouts.slot_s)
+        slot = self._lease.slot
+        self._secrets = [value.rpartition(" ")[2] for value in slot.headers.values() if value]
         self._stream = await self._gateway.client.post(
-            self._lease.slot,
-            self._facts.chat_path,
+            slot,
+            self.facts.chat_path,
             body,
             timeouts=self._timeouts,
             request_id=self._run.request_id,
@@ -196,8 +227,16 @@ class Turn:
             self._pool.release(lease, reuse=reuse)
 
     def _blamed(self, error: GatewayError) -> GatewayError:
-        """The error with the provider's name, which the pure steps do not know."""
+        """The error with the provider's name, which the pure steps do not know, and no secret."""
+        for secret in self._secrets:
+            error.message = error.message.replace(secret, "***")
         if error.provider is None:
             error.provider = self.member.provider
             error.message = f"Provider '{self.member.provider}': {error.message}"
         return error
+
+
+def _choose(gateway: Gateway, run: RunRequest, route: Route) -> Member:
+    """The least loaded of the members that can do what the request says about thinking."""
+    able = [one for one in route.members if can_serve(run, gateway.facts[one.provider])]
+    return least_loaded(able or route.members, lambda one: gateway.load(one.provider))

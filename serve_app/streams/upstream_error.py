@@ -36,6 +36,7 @@ _KNOWN = (
     ("content_policy", Code.CONTENT_FILTER),
     # llama.cpp answers this one with 500, though it is the request that cannot be served.
     ("image input is not supported", Code.UPSTREAM_REJECTED),
+    ("audio input is not supported", Code.UPSTREAM_REJECTED),
 )
 
 #: An upstream's status → our error, with its code where that is not the class's own. What is not
@@ -96,6 +97,9 @@ def failure(said: Json, *, status: int | None) -> Failure:
             code=code,
             status=413 if too_large else None,
         )
+    if status in {401, 403}:
+        # Its words are about the gateway's own key, and some servers repeat the key in them.
+        return cls(f"The upstream does not accept the gateway's key{shown}.", code=code)
     return cls(f"The upstream failed{shown}: {message}", code=code)
 
 

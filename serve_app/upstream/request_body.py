@@ -15,7 +15,9 @@ def chat_body(run: RunRequest, facts: ProviderFacts) -> bytes:
     caller who does not.
 
     `metadata`, `workspace`, `store`, `parallel_tool_calls` and the caller's `stream_options`
-    are the gateway's own business and never go out.
+    are the gateway's own business and never go out. The four fields about thinking go out only
+    to a provider without a table of its own for them; for one that has it, what the table says
+    is in the run's `extra`.
     """
     body: Json = {
         "model": run.target,
@@ -36,7 +38,7 @@ def chat_body(run: RunRequest, facts: ProviderFacts) -> bytes:
         "tools": [_tool(tool) for tool in run.tools] or None,
         "tool_choice": _tool_choice(run),
     }
-    if facts.takes_think_fields:
+    if facts.takes_think_fields and facts.think is None:
         optional |= {
             "think": run.think,
             "reasoning_effort": run.reasoning_effort,
@@ -44,6 +46,7 @@ def chat_body(run: RunRequest, facts: ProviderFacts) -> bytes:
             "include_reasoning": run.include_reasoning,
         }
     body.update((name, value) for name, value in optional.items() if value is not None)
+    body.update(run.extra)
     return to_json(body)
 
 

@@ -145,7 +145,9 @@ Stop: TypeAlias = Annotated[
     Field(max_length=MAX_STOPS),
     BeforeValidator(_stops),
 ]
-Tokens: TypeAlias = Annotated[int, Field(ge=1)]
+#: More than any server counts to; some wrap around silently beyond it.
+MAX_TOKENS = 2**31 - 1
+Tokens: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
 Seed: TypeAlias = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
@@ -175,7 +177,7 @@ class ChatRequest(BaseModel):
     store: bool | None = None
     think: bool | None = None
     reasoning_effort: ReasoningEffort | None = None
-    thinking_token_budget: Annotated[int, Field(ge=0)] | None = None
+    thinking_token_budget: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
     include_reasoning: bool | None = None
     # Sent by habit of real clients; each asks for nothing special, or is refused.
     user: str | None = None

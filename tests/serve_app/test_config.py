@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from serve_app import config
 from serve_app.errors import ConfigError
 
-TYPES = ("llama_cpp", "ollama", "openai_compat")
+TYPES = ("llama_cpp", "ollama", "openai_compat", "vllm", "vllm_mlx")
 CONFIGS = Path(__file__).parents[2] / "configs"
 LOCAL = "providers: [{name: local, type: llama_cpp}]\n"
 
@@ -73,6 +73,88 @@ def test_settings_survive_a_pickle() -> None:
     settings = load(LOCAL + "openai: {bearer_token: '${TOKEN}'}", TOKEN="s3cret")
     again = pickle.loads(pickle.dumps(settings))
     assert (again, again.variables) == (settings, frozenset({"TOKEN"}))
+
+
+def test_what_concerns_tools_and_thinking_has_defaults() -> None:
+    """Nothing is strict, three attempts in all, no sentinels but the known, all fields go out."""
+    settings = load(LOCAL + "openai: {model_routes: [{model: m, adapter: local}]}")
+    openai = settings.openai
+    assert (openai.strict_output, openai.tool_validation_attempts, openai.sentinels) == (
+        False,
+        3,
+        [],
+    )
+    assert openai.model_routes[0].tool_validation_attempts is None
+    assert settings.providers[0].takes_think_fields is True
+
+
+def test_what_concerns_tools_and_thinking_can_be_said() -> None:
+    """Each has its key, and the longest sentinel is one of 64 characters."""
+    text = (
+        "providers: [{name: local, type: llama_cpp, takes_think_fields: false}]\n"
+        f"openai: {{strict_output: true, tool_validation_attempts: 10, sentinels: [{'x' * 64}],"
+        " model_routes: [{model: m, adapter: local, tool_validation_attempts: 1}]}"
+    )
+    settings = load(text)
+    openai = settings.openai
+    assert (openai.strict_output, openai.tool_validation_attempts) == (True, 10)
+    assert openai.sentinels == ["x" * 64]
+    assert openai.model_routes[0].tool_validation_attempts == 1
+    assert settings.providers[0].takes_think_fields is False
+
+
+# Warnings
+
+
+MLX = """
+providers:
+  - {name: gpu, type: vllm, url: "http://gpu/v1"}
+  - {name: mac-1, type: vllm_mlx, url: "http://mac-1/v1"}
+  - {name: mac-2, type: vllm_mlx, url: "http://mac-2/v1"}
+models:
+  - {id: both, providers: [{provider: mac-1}, {provider: vllm}]}
+  - {id: macs, providers: [{provider: mac-1}, {provider: mac-2}]}
+openai:
+  strict_output: STRICT
+  adapter: mac-2
+  model_routes:
+    - {model: quick, adapter: gpu}
+    - {model: slow, adapter: mac-1}
+    - {model: pooled, adapter: pool, target: macs}
+    - {model: macs, adapter: pool}
+    - {model: mixed, adapter: pool, target: both}
+"""
+
+
+def warnings(text: str) -> list[str]:
+    return load(text).warnings({"vllm_mlx"})
+
+
+def test_strict_output_warns_of_what_it_would_refuse() -> None:
+    """A route, a pool or the fallback of which no provider can switch thinking off, by name."""
+    found = warnings(MLX.replace("STRICT", "true"))
+    assert [line.partition(": ")[0] for line in found] == [
+        "openai.model_routes[1]",
+        "openai.model_routes[2]",
+        "openai.model_routes[3]",
+        "models[1]",
+        "openai.adapter",
+    ]
+    assert "'slow'" in found[0]
+    assert "(mac-1)" in found[0]
+    assert "'macs'" in found[3]
+    assert "(mac-1, mac-2)" in found[3]
+
+
+def test_without_strict_output_there_is_no_warning() -> None:
+    """Thinking that cannot be switched off is then refused only to who asks for that."""
+    assert warnings(MLX.replace("STRICT", "false")) == []
+
+
+def test_the_fallback_to_the_pool_warns_by_the_pools_entries() -> None:
+    """What the fallback reaches there is named already."""
+    text = MLX.replace("STRICT", "true").replace("adapter: mac-2", "adapter: pool")
+    assert [line for line in warnings(text) if line.startswith("openai.adapter")] == []
 
 
 # Provider look-up

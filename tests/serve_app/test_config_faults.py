@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serve_app import config
 from serve_app.errors import ConfigError
 
-TYPES = ("llama_cpp", "ollama", "openai_compat")
+TYPES = ("bare", "llama_cpp", "ollama", "openai_compat")
 LOCAL = "providers: [{name: local, type: llama_cpp}]\n"
 TWO = """
 providers:
@@ -101,12 +101,12 @@ REFUSED = [
     (
         "unknown-type",
         "providers: [{name: a, type: llama_cp}]",
-        "providers[0].type: 'llama_cp' is none of llama_cpp, ollama, openai_compat; did you mean"
-        " 'llama_cpp'?",
+        "providers[0].type: 'llama_cp' is none of bare, llama_cpp, ollama, openai_compat; did you"
+        " mean 'llama_cpp'?",
     ),
     (
         "neither",
-        "providers: [{name: a, type: ollama}]",
+        "providers: [{name: a, type: bare}]",
         "providers[0]: must have exactly one of 'url' and 'engine'",
     ),
     (
@@ -118,6 +118,11 @@ REFUSED = [
         "compat-without-url",
         "providers: [{name: a, type: openai_compat}]",
         "providers[0].url: is required",
+    ),
+    (
+        "ollama-without-url",
+        "providers: [{name: a, type: ollama}]",
+        "providers[0].url: is required for a provider of type ollama",
     ),
     (
         "compat-with-engine",
@@ -134,6 +139,22 @@ REFUSED = [
         "providers: [{name: a, type: openai_compat, url: 'http://h/v1?k=1'}]",
         "providers[0].url: must end with its path",
     ),
+    # tools and sentinels
+    ("no-attempt", OPENAI + "{tool_validation_attempts: 0}", "openai.tool_validation_attempts: "),
+    (
+        "many-attempts",
+        OPENAI + "{tool_validation_attempts: 11}",
+        "openai.tool_validation_attempts: must be less than or equal to 10",
+    ),
+    (
+        "no-attempt-on-a-route",
+        OPENAI + "{model_routes: [{model: m, adapter: local, tool_validation_attempts: 0}]}",
+        "openai.model_routes[0].tool_validation_attempts: must be greater",
+    ),
+    ("empty-sentinel", OPENAI + "{sentinels: [a, '']}", "openai.sentinels[1]: "),
+    ("long-sentinel", OPENAI + f"{{sentinels: [{'x' * 65}]}}", "openai.sentinels[0]: "),
+    ("lone-sentinel", OPENAI + "{sentinels: a}", "openai.sentinels: must be a list"),
+    ("strict-word", OPENAI + "{strict_output: maybe}", "openai.strict_output: must be a valid"),
     # names and references
     (
         "provider-twice",
@@ -184,13 +205,6 @@ REFUSED = [
     ("later-cli", LOCAL + "cli: {}", "cli: not available in this version"),
     ("later-box", LOCAL + "code_interpreter:", "code_interpreter: not available in this version"),
     ("later-state", LOCAL + "state: {}", "state: not available in this version"),
-    ("later-strict", OPENAI + "{strict_output: true}", "openai.strict_output: not available"),
-    (
-        "later-attempts",
-        OPENAI + "{tool_validation_attempts: 3}",
-        "openai.tool_validation_attempts: not available in this version",
-    ),
-    ("later-sentinels", OPENAI + "{sentinels: []}", "openai.sentinels: not available"),
     ("later-responses", OPENAI + "{responses: {}}", "openai.responses: not available"),
     ("later-fallback", OPENAI + "{adapter: cli}", "openai.adapter: 'cli' is not available"),
     (

@@ -35,7 +35,6 @@ SENT: list[tuple[Json, Json]] = [
     ({"response_format": SCHEMA}, {"response_format": SCHEMA}),
     ({"tools": [TOOL]}, {"tools": [TOOL]}),
     ({"tools": [TOOL], "tool_choice": "none"}, {"tools": [TOOL], "tool_choice": "none"}),
-    ({"tools": [TOOL], "tool_choice": "required"}, {"tools": [TOOL], "tool_choice": "required"}),
     ({"tools": [TOOL], "tool_choice": "auto"}, {"tools": [TOOL]}),
     ({"think": True}, {"think": True}),
     ({"think": False}, {"think": False}),

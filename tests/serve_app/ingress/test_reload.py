@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.ingress import reload
-from serve_app.ingress.reload import take_over, watch_config
+from serve_app.ingress.reload import ConfigFile, take_over
 from tests.fakes.sse import DONE
 from tests.fakes.upstream import Hang, Head, Upstream, text
 from tests.serve_app.ingress.edge import (
@@ -176,7 +176,7 @@ async def test_the_file_is_followed(
     first = changed(upstream, {})
     path.write_text(first, encoding="utf-8")
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(watch_config(edge.gateway, path, first))
+        watching = group.create_task(ConfigFile(path, first, kept_in=tmp_path).watch(edge.gateway))
 
         async def token_is(token: str) -> None:
             await until(lambda: current_token(edge) == token)
@@ -195,7 +195,13 @@ async def test_the_file_is_followed(
         await token_is("")
         watching.cancel()
     levels = [level for level, _ in lines(records)]
-    assert levels == [logging.INFO, logging.ERROR, logging.INFO, logging.INFO]
+    assert levels == [
+        logging.INFO,
+        logging.ERROR,
+        logging.INFO,
+        logging.INFO,
+        logging.WARNING,  # the token is gone
+    ]
 
 
 @pytest.mark.usefixtures("often")
@@ -208,7 +214,7 @@ async def test_a_file_that_does_not_change_is_not_read_as_new(
     path.write_text(first, encoding="utf-8")
     before = edge.gateway.current
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(watch_config(edge.gateway, path, first))
+        watching = group.create_task(ConfigFile(path, first, kept_in=tmp_path).watch(edge.gateway))
         path.write_text(first, encoding="utf-8")
         path.touch()
         path.write_text("nonsense", encoding="utf-8")
@@ -218,6 +224,22 @@ async def test_a_file_that_does_not_change_is_not_read_as_new(
         watching.cancel()
     assert edge.gateway.current is before
     assert len(lines(records)) == 1
+
+
+@pytest.mark.clause("AUTH-1")
+async def test_a_replica_that_starts_anew_serves_by_the_newest_good_text(
+    edge: Edge, upstream: Upstream, tmp_path: Path
+) -> None:
+    """A token that was changed is not good again, not even while the file is broken."""
+    deployed = changed(upstream, {"bearer_token": "old"})
+    path = tmp_path / NAME
+    path.write_text(changed(upstream, {"bearer_token": "new"}), encoding="utf-8")
+    for broken in (False, True):
+        if broken:
+            path.write_text("nonsense", encoding="utf-8")
+        take_over(edge.gateway, deployed, NAME)
+        ConfigFile(path, deployed, kept_in=tmp_path).take_over(edge.gateway)
+        assert current_token(edge) == "new"
 
 
 def current_token(edge: Edge) -> str:

@@ -53,7 +53,8 @@ def test_the_output_limit(
 ) -> None:
     """The default where the caller gave none; a smaller one is raised, a larger one stays."""
     run = laid_on(replace(RUN, max_tokens=asked), default=default, least=least)
-    assert run == replace(RUN, max_tokens=limit)
+    injected = {"max_tokens"} if asked is None and limit is not None else set[str]()
+    assert run == replace(RUN, max_tokens=limit, injected=frozenset(injected))
 
 
 @pytest.mark.clause("GEN-3")
@@ -68,7 +69,10 @@ def test_the_thinking_budget(
     run = replace(RUN, think=think, reasoning_effort=effort, thinking_token_budget=asked)
     forbidden = think is False or effort == "none"
     expected = asked if asked is not None or forbidden else default
-    assert laid_on(run, budget=default) == replace(run, thinking_token_budget=expected)
+    injected = {"thinking_token_budget"} if asked is None and expected is not None else set[str]()
+    assert laid_on(run, budget=default) == replace(
+        run, thinking_token_budget=expected, injected=frozenset(injected)
+    )
 
 
 @pytest.mark.clause("GEN-3")
@@ -85,4 +89,5 @@ def test_the_request_itself_is_not_changed() -> None:
     before = pickle.dumps(run)
     changed = laid_on(run, default=1, least=2, budget=3)
     assert pickle.dumps(run) == before
-    assert changed == replace(run, max_tokens=2, thinking_token_budget=3)
+    injected = frozenset({"max_tokens", "thinking_token_budget"})
+    assert changed == replace(run, max_tokens=2, thinking_token_budget=3, injected=injected)

@@ -62,6 +62,10 @@ RECORDED: dict[str, tuple[tuple[type[GatewayError], int, Code], str | None, str]
 }
 
 
+#: Statuses about the gateway's own key: some servers repeat the key in their words.
+SECRET = {401, 403}
+
+
 def test_every_recording_is_under_test() -> None:
     """A new recording needs its line above."""
     assert set(FILES) == set(RECORDED)
@@ -76,7 +80,8 @@ def test_a_recorded_failure_becomes_ours(name: str) -> None:
     error = error_of(raw, status=said["status"])
     expected, param, words = RECORDED[name]
     assert (type(error), error.status, error.code) == expected
-    assert (error.param, words in error.message) == (param, True)
+    kept = said["status"] not in SECRET
+    assert (error.param, words in error.message) == (param, kept)
     assert f"HTTP {said['status']}" in error.message
 
 
@@ -118,10 +123,10 @@ BODIES: dict[str, bytes] = {
 @pytest.mark.parametrize("raw", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("status", BY_STATUS)
 def test_each_status_with_each_kind_of_body(status: int, raw: bytes) -> None:
-    """The status decides, and what the body says is shown."""
+    """The status decides, and what the body says is shown, unless it is about our key."""
     error = error_of(raw, status=status)
     assert (type(error), error.status, error.code) == BY_STATUS[status]
-    assert "boom" in error.message
+    assert ("boom" in error.message) is (status not in SECRET)
 
 
 @pytest.mark.parametrize("status", BY_STATUS)
@@ -155,7 +160,7 @@ def test_what_callers_act_on_keeps_its_code(said: Json, code: Code, status: int 
 
 
 @pytest.mark.parametrize("length", [1001, 2**20])
-@pytest.mark.parametrize("status", [400, 401, 429, 500, None])
+@pytest.mark.parametrize("status", [400, 429, 500, None])
 def test_a_message_is_bounded(length: int, status: int | None) -> None:
     """No more than a thousand characters of an upstream's words are shown."""
     error = error_in({"error": {"message": "한" * length}}, status=status)

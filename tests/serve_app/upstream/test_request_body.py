@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.runs import Json, ProviderFacts, RunRequest
+from serve_app.runs import Json, ProviderFacts, RunRequest, ThinkControl
 from serve_app.upstream.request_body import chat_body
 
 HELLO: Json = {"role": "user", "content": "hi"}
@@ -142,6 +142,20 @@ def test_a_think_field_goes_through_or_is_spared_by_facts(name: str) -> None:
     field = {name: THINK[name]}
     assert sent(**field) == LEAST | field
     assert sent(replace(PLAIN, takes_think_fields=False), **field) == LEAST
+
+
+@pytest.mark.clause("THINK-6", "THINK-7", "THINK-8")
+@pytest.mark.parametrize("name", THINK)
+def test_no_think_field_goes_to_a_provider_with_a_table(name: str) -> None:
+    """At the top level it would be ignored in silence; the table's fields are in `extra`."""
+    assert sent(replace(PLAIN, think=ThinkControl()), **{name: THINK[name]}) == LEAST
+
+
+@pytest.mark.parametrize("extra", [{"chat_template_kwargs": {"a": {"b": None}}}, {"x": 0}, {}])
+def test_what_a_policy_put_in_goes_out_as_it_is(extra: Json) -> None:
+    """`extra` stands at the top level of the body."""
+    assert sent(extra=extra) == LEAST | extra
+    assert sent(replace(PLAIN, think=ThinkControl()), extra=extra) == LEAST | extra
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,10 @@ Outcome: TypeAlias = Code | tuple[str, Code] | None
 
 _BOOLEAN: dict[str, Outcome] = {"true": None}
 _TEXT: dict[str, Outcome] = {"text": None}
-_TOKENS: dict[str, Outcome] = {"zero": Code.INTEGER_BELOW_MIN_VALUE, "big": None}
+_TOKENS: dict[str, Outcome] = {
+    "zero": Code.INTEGER_BELOW_MIN_VALUE,
+    "big": Code.INTEGER_ABOVE_MAX_VALUE,
+}
 _PENALTY: dict[str, Outcome] = {
     "zero": None,
     "float": None,
@@ -68,7 +71,7 @@ FIELDS: dict[str, dict[str, Outcome]] = {
     "store": _BOOLEAN,
     "think": _BOOLEAN,
     "reasoning_effort": {"text": Code.INVALID_VALUE},
-    "thinking_token_budget": {"zero": None, "big": None},
+    "thinking_token_budget": {"zero": None, "big": Code.INTEGER_ABOVE_MAX_VALUE},
     "include_reasoning": _BOOLEAN,
     "user": _TEXT,
     "n": {"zero": Code.UNSUPPORTED_VALUE, "big": Code.UNSUPPORTED_VALUE},
@@ -118,7 +121,7 @@ GOOD: dict[str, list[Any]] = {
         {"include_obfuscation": 1},
     ],
     "reasoning_effort": ["none", "low", "medium", "high"],
-    "thinking_token_budget": [0, 1, 2**40],
+    "thinking_token_budget": [0, 1, 2**31 - 1],
     "user": ["", "me"],
     "n": [1],
     "service_tier": ["auto", "default"],

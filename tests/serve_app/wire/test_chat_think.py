@@ -37,7 +37,7 @@ RULES: dict[tuple[bool | None, str, bool], str | None] = {
 EITHER = {"reasoning_effort", "thinking_token_budget"}
 THINKS = (None, True, False)
 EFFORTS = (None, "none", "low", "medium", "high")
-BUDGETS = (None, 0, 1, 4096, 2**40)
+BUDGETS = (None, 0, 1, 4096, 2**31 - 1)
 MATRIX = list(product(THINKS, EFFORTS, BUDGETS))
 
 
