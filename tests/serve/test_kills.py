@@ -15,8 +15,8 @@ from tests.fakes.upstream import Upstream
 
 pytestmark = pytest.mark.serve
 
-#: Some hundredths of a second where nothing else runs, and a second by the clause; a machine that is
-#: busy with other things gets more.
+#: Some hundredths of a second where nothing else runs, and a second by the clause; a machine that
+#: is busy with other things gets more.
 BUSY_S = 3.0
 
 STORY = [{"role": "user", "content": "Tell a very long story about a dog and a cat."}]
