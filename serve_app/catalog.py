@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from serve_app.config import ModelRoute, PoolModel, Settings
 from serve_app.errors import Code, NotFoundError
@@ -30,6 +30,8 @@ class Route:
     model: str
     members: tuple[Member, ...]
     policy: GenerationPolicy = field(default_factory=GenerationPolicy)
+    #: Runs in all until a tool call is valid; `None`: as everywhere.
+    tool_validation_attempts: int | None = None
 
 
 class Catalog:
@@ -44,7 +46,10 @@ class Catalog:
         self._settings = settings
         self._pools = {entry.id: self._pool_route(entry) for entry in settings.models}
         self._routes = {
-            entry.model: self._adapter_route(entry.model, entry.adapter, _target(entry))
+            entry.model: replace(
+                self._adapter_route(entry.model, entry.adapter, _target(entry)),
+                tool_validation_attempts=entry.tool_validation_attempts,
+            )
             for entry in settings.openai.model_routes
         }
         self._fallback = settings.openai.adapter

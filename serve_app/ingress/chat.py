@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from serve_app.catalog import Route
+from serve_app.ingress.answer import Answer, Plan
 from serve_app.ingress.caller import Watch, read_body
 from serve_app.ingress.failures import as_failure
 from serve_app.ingress.gateway import Gateway
-from serve_app.ingress.turn import Turn
-from serve_app.policies.generation import apply_generation
-from serve_app.runs import RunRequest
+from serve_app.policies.order import lower
+from serve_app.runs import RunEvent, RunRequest
 from serve_app.streams.chat_encode import ChatEncoder, chat_completion, error_frame
 from serve_app.streams.collect import Collector
+from serve_app.tools.toolset import ToolSet
 from serve_app.wire.body import parse_object
 from serve_app.wire.chat import ChatRequest, parse_chat
 from serve_app.wire.metadata import split_metadata
@@ -45,41 +45,57 @@ async def chat_completions(request: Request) -> Response:
         workspace=workspace,
         metadata=metadata,
     )
-    run = apply_generation(
-        run,
-        default_max_tokens=route.policy.default_max_tokens,
-        min_max_tokens=route.policy.min_max_tokens,
-        default_thinking_token_budget=route.policy.default_thinking_token_budget,
+    openai = current.settings.openai
+    completion_id = f"chatcmpl-{uuid.uuid4().hex}"
+    plan = Plan(
+        run=lower(run, strict=openai.strict_output, policy=route.policy),
+        route=route,
+        toolset=ToolSet(run.tools) if run.tools else None,
+        attempts=route.tool_validation_attempts or openai.tool_validation_attempts,
+        sentinels=tuple(openai.sentinels),
+        call_prefix=completion_id.removeprefix("chatcmpl-"),
     )
-    return _ChatAnswer(gateway, chat, run, route)
+    # A strict stream is seen by nobody before it is whole.
+    live = chat.stream and not openai.strict_output
+    return _ChatAnswer(chat, completion_id, Answer(gateway, plan), live=live, gateway=gateway)
 
 
 class _ChatAnswer(Response):
-    """A response that runs the turn while it is being sent."""
+    """A response that runs the answer while it is being sent."""
 
-    def __init__(self, gateway: Gateway, chat: ChatRequest, run: RunRequest, route: Route) -> None:
+    def __init__(
+        self,
+        chat: ChatRequest,
+        completion_id: str,
+        answer: Answer,
+        *,
+        live: bool,
+        gateway: Gateway,
+    ) -> None:
         super().__init__()
         self._watched = gateway.watches_callers
         self._chat = chat
-        self._turn = Turn(gateway, run, route)
+        self._completion_id = completion_id
+        self._answer = answer
+        self._live = live
         self._created = int(time.time())
-        self._completion_id = f"chatcmpl-{uuid.uuid4().hex}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["provider"] = self._turn.member.provider
+        scope["state"]["provider"] = self._answer.provider
         with Watch(receive if self._watched else None) as watch:
-            if self._chat.stream:
+            if self._live:
                 await self._stream(scope, send, watch)
             else:
-                await self._collect(send, watch)
+                events = await self._answer.whole()
+                scope["state"]["provider"] = self._answer.provider
+                watch.stop()
+                await (self._send_stream if self._chat.stream else self._send_whole)(send, events)
 
-    async def _collect(self, send: Send, watch: Watch) -> None:
+    async def _send_whole(self, send: Send, events: list[RunEvent]) -> None:
         """One whole `chat.completion`."""
         collector = Collector()
-        async with self._turn as turn:
-            async for events in turn:
-                for event in events:
-                    collector.feed(event)
+        for event in events:
+            collector.feed(event)
         answer = chat_completion(
             collector.result(),
             completion_id=self._completion_id,
@@ -89,24 +105,23 @@ class _ChatAnswer(Response):
         body = to_json(answer)
         headers = self._headers(b"application/json")
         headers.append((b"content-length", str(len(body)).encode()))
-        watch.stop()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
+    async def _send_stream(self, send: Send, events: list[RunEvent]) -> None:
+        """`chat.completion.chunk`s of an answer that is whole already."""
+        encoder = self._encoder()
+        frames = [frame for event in events for frame in encoder.feed(event)]
+        await self._start_stream(send)
+        await _write(send, b"".join((*frames, *encoder.finish())), last=True)
+
     async def _stream(self, scope: Scope, send: Send, watch: Watch) -> None:
-        """`chat.completion.chunk`s; a failure on the way is the stream's last event."""
-        encoder = ChatEncoder(
-            completion_id=self._completion_id,
-            created=self._created,
-            model=self._chat.model,
-            include_usage=self._chat.include_usage,
-        )
-        async with self._turn as turn:
-            headers = self._headers(b"text/event-stream; charset=utf-8")
-            headers += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+        """`chat.completion.chunk`s as they come; a failure on the way is the last event."""
+        encoder = self._encoder()
+        async with self._answer.live() as batches:
+            await self._start_stream(send)
             try:
-                async for events in turn:
+                async for events in batches:
                     frames = [frame for event in events for frame in encoder.feed(event)]
                     if frames:
                         await _write(send, b"".join(frames))
@@ -118,8 +133,21 @@ class _ChatAnswer(Response):
             watch.stop()
             await _write(send, b"".join(encoder.finish()), last=True)
 
+    def _encoder(self) -> ChatEncoder:
+        return ChatEncoder(
+            completion_id=self._completion_id,
+            created=self._created,
+            model=self._chat.model,
+            include_usage=self._chat.include_usage,
+        )
+
+    async def _start_stream(self, send: Send) -> None:
+        headers = self._headers(b"text/event-stream; charset=utf-8")
+        headers += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
     def _headers(self, content_type: bytes) -> list[tuple[bytes, bytes]]:
-        provider = self._turn.member.provider.encode()
+        provider = self._answer.provider.encode()
         return [(b"content-type", content_type), (b"x-iop-provider", provider)]
 
 

@@ -14,10 +14,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from serve_app.catalog import Route
+from serve_app.catalog import Member, Route
 from serve_app.errors import Code, GatewayError
 from serve_app.ingress.gateway import Gateway
+from serve_app.policies.order import can_serve
 from serve_app.policies.pool import least_loaded
+from serve_app.policies.think import control
 from serve_app.runs import RunEvent, RunRequest
 from serve_app.streams.chat_decode import ChatDecoder
 from serve_app.streams.sse import SseDecoder
@@ -42,17 +44,22 @@ class Turn:
         gateway: The ingress's parts.
         run: What to run; its `target` becomes that of the member that is chosen.
         route: Who may serve it.
+
+    Raises:
+        UnsupportedThinkError: Nobody who may serve it can do what it says about thinking.
     """
 
     def __init__(self, gateway: Gateway, run: RunRequest, route: Route) -> None:
         self._gateway = gateway
         self._timeouts = gateway.current.settings.openai.timeouts
-        self.member = least_loaded(route.members, lambda one: gateway.load(one.provider))
+        self.member = _choose(gateway, run, route)
+        name = self.member.provider
+        self.facts = gateway.facts[name]
         # Another member may have another name for the model.
-        same = run.target == self.member.target
-        self._run = run if same else replace(run, target=self.member.target)
-        self._pool = gateway.pools[self.member.provider]
-        self._facts = gateway.facts[self.member.provider]
+        named = run if run.target == self.member.target else replace(run, target=self.member.target)
+        entry = gateway.current.settings.provider(name)
+        self._run = control(named, self.facts, takes_think_fields=entry.takes_think_fields)
+        self._pool = gateway.pools[name]
         self._lease: Lease | None = None
         self._stream: UpstreamStream | None = None
         self._sse = SseDecoder()
@@ -67,7 +74,7 @@ class Turn:
         Raises:
             GatewayError: No slot, or the upstream failed before its first event.
         """
-        body = chat_body(self._run, self._facts)
+        body = chat_body(self._run, self.facts)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 await self._open(body)
@@ -128,7 +135,7 @@ class Turn:
         self._lease = await self._pool.lease(timeout_s=self._timeouts.slot_s)
         self._stream = await self._gateway.client.post(
             self._lease.slot,
-            self._facts.chat_path,
+            self.facts.chat_path,
             body,
             timeouts=self._timeouts,
             request_id=self._run.request_id,
@@ -201,3 +208,9 @@ class Turn:
             error.provider = self.member.provider
             error.message = f"Provider '{self.member.provider}': {error.message}"
         return error
+
+
+def _choose(gateway: Gateway, run: RunRequest, route: Route) -> Member:
+    """The least loaded of the members that can do what the request says about thinking."""
+    able = [one for one in route.members if can_serve(run, gateway.facts[one.provider])]
+    return least_loaded(able or route.members, lambda one: gateway.load(one.provider))
