@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -65,6 +65,8 @@ class Way:
     key: str = ""
     program: Program | None = None
     version: str = ""
+    #: Whether requests bring tools, so that every step over the answer is on.
+    tools: bool = False
 
 
 def start_upstream(stack: ExitStack, scratch: Path, port: int) -> Program:
@@ -150,7 +152,9 @@ def measure_once(
     families = [program.family() for program in programs]
     before = [cpu_seconds(family) for family in families]
     client_before, busy_before, begin_s = client_seconds(), busy_seconds(), time.monotonic()
-    raw = measure(way.url, way.key, connections, seconds=seconds, waves=waves)
+    raw = measure(
+        way.url, way.key, connections, seconds=seconds, waves=waves, tools=way.tools
+    )
     wall_s, busy_s = time.monotonic() - begin_s, busy_seconds() - busy_before
     spent = {"client": client_seconds() - client_before}
     ours_s = spent["client"]
@@ -236,6 +240,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--no-product", action="store_true", help="leave the product out")
     parser.add_argument("--via", action="append", default=[], metavar="URL", help="any gateway")
+    parser.add_argument(
+        "--tools", action="store_true", help="measure the product with tools in the requests too"
+    )
     parser.add_argument("--peers", action="store_true", help="measure other gateways too")
     parser.add_argument("--cache", type=Path, default=HERE.parent / ".bench", help="for the peers")
     parser.add_argument("--rounds", type=int, default=3)
@@ -254,6 +261,8 @@ def open_ways(options: argparse.Namespace, stack: ExitStack, scratch: Path, port
         ways.append(Way("product", options.product_url.rstrip("/"), options.key))
     elif not options.no_product:
         ways.append(start_product(stack, scratch, port, options.product_command))
+    if options.tools and ways[-1].name == "product":
+        ways.append(replace(ways[-1], name="with tools", tools=True))
     ways += [Way(f"via {url}", url.rstrip("/")) for url in options.via]
     if options.peers:
         ways += start_peers(stack, scratch, port, options.cache)

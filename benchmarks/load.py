@@ -181,7 +181,28 @@ def check(body: bytes, *, streams: bool) -> None:
         raise WrongAnswerError(f"not the answer: {body[:600]!r}")
 
 
-def request_bytes(url: str, key: str, *, streams: bool) -> bytes:
+#: What an agent sends along; no answer calls one.
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": f"Does {name}.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string"},
+                    "lines": {"type": "array", "items": {"type": "integer"}},
+                },
+                "required": ["path"],
+            },
+        },
+    }
+    for name in ("read_file", "write_file", "list_files", "run_command")
+]
+
+
+def request_bytes(url: str, key: str, *, streams: bool, tools: bool) -> bytes:
     """The whole HTTP request."""
     parts = urlsplit(url)
     body: dict[str, object] = {
@@ -191,6 +212,8 @@ def request_bytes(url: str, key: str, *, streams: bool) -> bytes:
     }
     if streams:
         body["stream"] = True
+    if tools:
+        body["tools"] = _TOOLS
     data = json.dumps(body).encode()
     head = (
         f"POST {parts.path}/chat/completions HTTP/1.1\r\nhost: {parts.netloc}\r\n"
@@ -204,10 +227,12 @@ def request_bytes(url: str, key: str, *, streams: bool) -> bytes:
 class Load:
     """Some connections to one gateway, and what is measured over them."""
 
-    def __init__(self, url: str, key: str, connections: int, *, streams: bool) -> None:
+    def __init__(
+        self, url: str, key: str, connections: int, *, streams: bool, tools: bool = False
+    ) -> None:
         parts = urlsplit(url)
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
-        self._request = request_bytes(url, key, streams=streams)
+        self._request = request_bytes(url, key, streams=streams, tools=tools)
         self._connections = connections
         self._streams = streams
 
@@ -268,7 +293,9 @@ class Load:
 
 async def _measure(options: argparse.Namespace) -> Result:
     streams = options.waves > 0
-    load = Load(options.url, options.key, options.connections, streams=streams)
+    load = Load(
+        options.url, options.key, options.connections, streams=streams, tools=options.tools
+    )
     return await (load.streams(options.waves) if streams else load.unary(options.seconds))
 
 
@@ -280,6 +307,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="how long, without --waves")
     parser.add_argument("--waves", type=int, default=0, help="measure streams: so many each")
+    parser.add_argument("--tools", action="store_true", help="send tools along")
     options = parser.parse_args()
     try:
         json.dump(asdict(run(_measure(options))), sys.stdout)

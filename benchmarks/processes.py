@@ -170,7 +170,9 @@ def title(process: psutil.Process) -> str:
     return Path(scripts[0] if "python" in first and scripts else first).name or process.name()
 
 
-def measure(url: str, key: str, connections: int, *, seconds: float, waves: int) -> dict[str, Any]:
+def measure(
+    url: str, key: str, connections: int, *, seconds: float, waves: int, tools: bool = False
+) -> dict[str, Any]:
     """One measurement by `load.py`, in a process of its own.
 
     Raises:
@@ -179,6 +181,7 @@ def measure(url: str, key: str, connections: int, *, seconds: float, waves: int)
     command = [
         sys.executable, str(HERE / "load.py"), "--url", url, "--connections", str(connections),
         "--seconds", str(seconds), "--waves", str(waves), "--key", key,
+        *(["--tools"] if tools else []),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if done.returncode:
