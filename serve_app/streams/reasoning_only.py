@@ -7,6 +7,7 @@ all that is held here it alone changes its place among the events.
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Final
 
 from serve_app.runs import (
@@ -47,8 +48,7 @@ class ReasoningOnly:
     ) -> None:
         self._hidden = include_reasoning is False
         self._max = max_reasoning
-        self._kept: list[str] = []
-        self._kept_chars = 0
+        self._kept = StringIO()
         self._cut = False
         self._reasoned = False  # whether there was reasoning that can be read
         self._answered = False  # whether there was content or a tool call
@@ -94,16 +94,14 @@ class ReasoningOnly:
     def _keep(self, text: str) -> None:
         if self._hidden:
             return
-        room = self._max - self._kept_chars
+        room = self._max - self._kept.tell()
         self._cut = self._cut or len(text) > room
-        if room > 0:
-            self._kept.append(text[:room])
-            self._kept_chars += min(len(text), room)
+        self._kept.write(text[:room])
 
     def _answer(self) -> list[RunEvent]:
         """There is an answer: what was kept for the other case is not needed."""
         self._answered = True
-        self._kept = []
+        self._kept = StringIO()
         return self.finish()
 
     def _end(self, reason: FinishReason) -> list[RunEvent]:
@@ -118,8 +116,7 @@ class ReasoningOnly:
         """The content of an answer that has none."""
         if self._hidden:
             return NOTICE_HIDDEN.format(reason=reason)
-        text = "".join(self._kept)
-        self._kept = []
+        text = self._kept.getvalue()
         if self._cut:
             return f"{text}\n\n{NOTICE_CUT.format(reason=reason, kept=len(text))}"
         # A reason that speaks of tool calls where none came says no more than `stop`.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
 from serve_app.runs import Finish, ReasoningDelta, RunEvent, TextDelta, Usage
@@ -53,19 +54,21 @@ class Sentinels:
     """
 
     def __init__(self, extra: Sequence[str] = ()) -> None:
-        automaton = _automaton(extra)
+        automaton = _automaton(tuple(extra))
         self._content = _Text(automaton)
         self._reasoning = _Text(automaton)
 
     def feed(self, event: RunEvent, /) -> list[RunEvent]:
         """Take one event."""
         match event:
+            case TextDelta("") | ReasoningDelta(""):
+                return []
             case TextDelta(text):
-                held = self._reasoning.interrupt()
-                return [*_reasoning(held), *_content(self._content.feed(text))]
+                held = _reasoning(self._reasoning.interrupt()) if self._reasoning.at_work else []
+                return held + _content(self._content.feed(text))
             case ReasoningDelta(text):
-                held = self._content.interrupt()
-                return [*_content(held), *_reasoning(self._reasoning.feed(text))]
+                held = _content(self._content.interrupt()) if self._content.at_work else []
+                return held + _reasoning(self._reasoning.feed(text))
             case Usage():  # comes in the middle of a text with some servers, and has no order
                 return [event]
             case Finish():
@@ -96,8 +99,7 @@ class _Automaton:
     def __init__(self, sentinels: Iterable[str]) -> None:
         self.sentinels = frozenset(sentinels)
         self.longest = max(map(len, self.sentinels))
-        starts = "".join(re.escape(char) for char in sorted({one[0] for one in self.sentinels}))
-        self.starts = re.compile(f"[{starts}]")
+        self.begins = _begins(self.sentinels)
         beginnings = sorted({one[:end] for one in self.sentinels for end in range(len(one) + 1)})
         self._beginnings = beginnings  # the empty one is the first
         self._numbers = {beginning: number for number, beginning in enumerate(beginnings)}
@@ -121,39 +123,69 @@ class _Automaton:
         return next((read[i:] for i in range(len(read)) if read[i:] in self.sentinels), "")
 
 
-_KNOWN: Final = _Automaton(KNOWN_SENTINELS)
+def _begins(sentinels: frozenset[str]) -> re.Pattern[str]:
+    """Finds where one may begin: its first character, and one that does not end the hope.
+
+    What follows may be the second character, or another first one (the one that begins there may
+    be cut out), or not have come yet.
+    """
+    firsts = {one[0] for one in sentinels}
+    seconds = firsts | {one[1] for one in sentinels if len(one) > 1}
+    alone = "|".join(re.escape(one) for one in sorted(sentinels) if len(one) == 1)
+    pattern = rf"{_any_of(firsts)}(?={_any_of(seconds)}|\Z)"
+    return re.compile(f"{alone}|{pattern}" if alone else pattern)
 
 
-def _automaton(extra: Sequence[str]) -> _Automaton:
-    """The machine of all known sentinels is made once."""
-    return _Automaton((*KNOWN_SENTINELS, *extra)) if extra else _KNOWN
+def _any_of(chars: Iterable[str]) -> str:
+    return "[" + "".join(re.escape(char) for char in sorted(chars)) + "]"
+
+
+@lru_cache(maxsize=8)
+def _automaton(extra: tuple[str, ...]) -> _Automaton:
+    """The machine of a configuration's sentinels, made once: it costs more than a short answer."""
+    return _Automaton((*KNOWN_SENTINELS, *extra))
 
 
 class _Text:
     """One text, cleaned."""
 
     def __init__(self, automaton: _Automaton) -> None:
+        #: Whether anything in here is more than at its start.
+        self.at_work = False
+        self._may_begin = automaton.begins.search
         self._cutter = _Cutter(automaton)
         self._headers = _Headers()
+        # A header that goes may bring a beginning and an end together.
+        self._second = _Cutter(automaton)
         self._ends = _Ends()
 
     def feed(self, text: str) -> str:
         """Take a piece and give what is certain."""
-        return self._ends.feed(self._headers.feed(self._cutter.feed(text)))
+        if not self.at_work and "<" not in text and not self._may_begin(text):
+            return text
+        out = self._behind(self._headers.feed(self._cutter.feed(text)))
+        parts = (self._cutter, self._headers, self._second, self._ends)
+        self.at_work = any(part.at_work for part in parts)
+        return out
 
     def interrupt(self) -> str:
         """Give everything: something else comes in between."""
-        if not (self._cutter.holds or self._headers.holds or self._ends.holds):
-            return ""
-        return self._ends.feed(self._headers.feed(self._cutter.give_up())) + self._rest()
+        return self._give_up() + self._ends.give_up()
 
     def finish(self) -> str:
         """Give what is left at the very end of the text."""
-        text = self._headers.feed(self._cutter.give_up()) + self._headers.give_up()
-        return self._ends.feed(text) + self._ends.end()
+        out = self._give_up() + self._ends.end() if self.at_work else ""
+        self.at_work = False
+        return out
 
-    def _rest(self) -> str:
-        return self._ends.feed(self._headers.give_up()) + self._ends.give_up()
+    def _behind(self, text: str) -> str:
+        """Take text that has no header any more."""
+        return self._ends.feed(_words(self._second.feed(text)))
+
+    def _give_up(self) -> str:
+        """Give what is held, less what may be the very end."""
+        text = self._headers.feed(self._cutter.give_up()) + self._headers.give_up()
+        return self._behind(text) + self._ends.feed(_words(self._second.give_up()))
 
 
 class _Cutter:
@@ -168,9 +200,9 @@ class _Cutter:
         self._gone = 0
 
     @property
-    def holds(self) -> bool:
-        """Whether something has not left yet."""
-        return len(self._read) > self._gone
+    def at_work(self) -> bool:
+        """Whether something has begun."""
+        return bool(self._read)
 
     def feed(self, text: str) -> list[str | _Mark]:
         """Take a piece."""
@@ -178,7 +210,7 @@ class _Cutter:
         at = 0
         while at < len(text):
             if not self._read:
-                found = self._automaton.starts.search(text, at)
+                found = self._automaton.begins.search(text, at)
                 start = found.start() if found else len(text)
                 out.append(text[at:start])
                 at = start
@@ -214,16 +246,21 @@ class _Cutter:
     def _cut(self, sentinel: str, out: list[str | _Mark]) -> None:
         """Take a whole sentinel off the end of what is held."""
         left = len(sentinel)
-        while left and self.holds:
+        while left and len(self._read) > self._gone:
             item, _ = self._read.pop()
             left -= isinstance(item, str)
         mark = _mark_of(sentinel)
         if mark is None:
             return
-        if self.holds:
+        if len(self._read) > self._gone:
             self._read.append((mark, self._read[-1][1]))
         else:
             out.append(mark)
+
+
+def _words(items: Iterable[str | _Mark]) -> str:
+    """Text without marks."""
+    return "".join([item for item in items if isinstance(item, str)])
 
 
 def _mark_of(sentinel: str) -> _Mark | None:
@@ -240,7 +277,7 @@ class _Headers:
         self._name = ""
 
     @property
-    def holds(self) -> bool:
+    def at_work(self) -> bool:
         """Whether a header has begun."""
         return self._open
 
@@ -275,8 +312,8 @@ class _Ends:
         self._held = ""
 
     @property
-    def holds(self) -> bool:
-        """Whether something has not left yet."""
+    def at_work(self) -> bool:
+        """Whether something is held."""
         return bool(self._held)
 
     def feed(self, text: str) -> str:

@@ -58,6 +58,8 @@ class ThinkTags:
         match event:
             case TextDelta(text):
                 return [event] if self._state is _State.TEXT else self._text(text)
+            case ReasoningDelta(""):
+                return []
             case Usage():  # comes in the middle of a text with some servers, and has no order
                 return [event]
             case Finish():

@@ -45,8 +45,8 @@ def test_a_command_says_where_to_listen(name: str) -> None:
 
 def test_an_unknown_type_is_told_with_the_nearest() -> None:
     """A wrong name is answered with the known ones."""
-    with pytest.raises(ConfigError, match=r"unknown .* 'llama', .* did you mean 'llama_cpp'\?"):
-        providers.load("llama")
+    with pytest.raises(ConfigError, match=r"unknown .* 'llama_cp', .* did you mean 'llama_cpp'\?"):
+        providers.load("llama_cp")
 
 
 def test_the_committed_schema_names_every_type() -> None:

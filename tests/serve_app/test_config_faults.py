@@ -101,8 +101,8 @@ REFUSED = [
     (
         "unknown-type",
         "providers: [{name: a, type: llama_cp}]",
-        "providers[0].type: 'llama_cp' is none of bare, llama_cpp, ollama, openai_compat; did you mean"
-        " 'llama_cpp'?",
+        "providers[0].type: 'llama_cp' is none of bare, llama_cpp, ollama, openai_compat; did you"
+        " mean 'llama_cpp'?",
     ),
     (
         "neither",
