@@ -53,7 +53,7 @@ def path(*, tools: bool, steps: bool) -> Callable[[bytes], bytes]:
     sse, decoder = SseDecoder(), ChatDecoder()
     encoder = ChatEncoder(completion_id="chatcmpl-1", created=1, model="m")
     text = ToolText(ToolSet([TOOL]), choice=None, call_prefix="1")
-    ours = [Sentinels(), ReasoningOnly(None)] if steps else []
+    ours = [Sentinels(), ReasoningOnly(include_reasoning=None)] if steps else []
     pipeline = Pipeline([text, *ours] if tools else ours)
 
     def run(chunk: bytes) -> bytes:

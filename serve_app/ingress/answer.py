@@ -127,5 +127,5 @@ class Answer:
                 )
             )
         steps.append(Sentinels(plan.sentinels))
-        steps.append(ReasoningOnly(plan.run.include_reasoning))
+        steps.append(ReasoningOnly(include_reasoning=plan.run.include_reasoning))
         return steps
