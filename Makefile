@@ -35,7 +35,7 @@ BROKEN := $(if $(wildcard $(RUNTIME)),$(shell $(BIN)/python -c '' 2>/dev/null ||
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help env run test check format format-check lint types imports spelling schema \
-	schema-drift contract bench lock clean FORCE
+	schema-drift contract fuzz bench lock clean FORCE
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,9 @@ schema-drift: $(DEV) ## is the JSON schema that of the settings?
 
 contract: $(DEV) ## print each clause of the contract with its tests
 	@$(BIN)/python -m pytest --contract
+
+fuzz: $(DEV) ## look for texts that the reading of tool calls cannot take (minutes)
+	@$(BIN)/python -m pytest --hypothesis-profile=fuzz tests/serve_app/streams/test_tool_text_fuzz.py
 
 bench: $(DEV) ## measure the gateway (BENCH_ARGS goes to the benchmark)
 	@$(BIN)/python benchmarks/gateway.py $(BENCH_ARGS)

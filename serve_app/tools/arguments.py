@@ -27,7 +27,8 @@ def from_texts(parameters: Mapping[str, str], schema: Schema) -> str:
     Raises:
         ArgumentsError: They do not satisfy the schema.
     """
-    return _checked(parameters.items(), schema, _from_text)
+    size = sum(map(len, parameters.values()))
+    return _checked(parameters.items(), schema, _from_text, size=size)
 
 
 def from_values(values: Mapping[str, object], schema: Schema) -> str:
@@ -36,7 +37,7 @@ def from_values(values: Mapping[str, object], schema: Schema) -> str:
     Raises:
         ArgumentsError: They do not satisfy the schema.
     """
-    return _checked(values.items(), schema, _from_value)
+    return _checked(values.items(), schema, _from_value, size=len(str(values)))
 
 
 def unwrapped(text: str) -> str:
@@ -54,12 +55,14 @@ def _checked(
     items: Iterable[tuple[str, object]],
     schema: Schema,
     convert: Callable[[object, Spot, Schema, str], object],
+    *,
+    size: int,
 ) -> str:
     """The arguments as JSON text, each value converted, the whole checked."""
     declared = named(schema.root)
     arguments: Json = {}
     try:
-        with limited():
+        with limited(size):
             for key, written in items:
                 if key not in HINTS or key in declared:
                     arguments[key] = convert(written, spot(schema.root, key), schema, key)

@@ -72,7 +72,7 @@ def restore_native(arguments: str, schema: Schema | None) -> str:
     restored: object = cast("Json", whole)
     try:
         if schema is not None:
-            with limited():
+            with limited(len(arguments)):
                 restored = restore(restored, schema.root, schema, read_json)
         return arguments if restored is value else write_json(restored)
     except (TooManyStepsError, ValueError):
@@ -92,7 +92,6 @@ def restore_at(value: object, place: Spot, schema: Schema, reader: Reader) -> ob
 
 def restore(value: object, node: Node, schema: Schema, reader: Reader, depth: int = 0) -> object:
     """A value with every array and object in it that came as text; itself where there is none."""
-    count_step()
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, str):
@@ -156,6 +155,7 @@ def _by_branch(
     if any(schema.fits(value, branch) for branch in fitting):
         return value
     for branch in fitting:
+        count_step()
         new = restore(value, branch, schema, reader, depth + 1)
         if new is not value and schema.fits(new, branch):
             return new

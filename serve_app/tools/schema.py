@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -29,8 +29,11 @@ from referencing.jsonschema import (
 from serve_app.runs import Json
 from serve_app.tools.patterns import matcher
 
-#: Steps that one call's arguments may take: references followed, places judged and restored.
-_MAX_STEPS: Final = 50_000
+#: Steps that a call's arguments may take whatever their length: references followed, places
+#: judged, branches tried. Each stands for a few dozen microseconds.
+_FREE_STEPS: Final = 10_000
+#: Characters of arguments that earn one step more.
+_CHARS_A_STEP: Final = 16
 #: References that may stand one behind the other at one place.
 _MAX_CHAIN: Final = 32
 #: Subschemas that may have to be judged at one place, those of all branches together.
@@ -71,9 +74,9 @@ class TooManyStepsError(Exception):
 
 
 @contextmanager
-def limited() -> Iterator[None]:
-    """Give all that is done with one value the steps of one value."""
-    token = _steps.set([_MAX_STEPS])
+def limited(size: int) -> Generator[None]:
+    """Bound all that is done with arguments of this many characters."""
+    token = _steps.set([_FREE_STEPS + size // _CHARS_A_STEP])
     try:
         yield
     finally:
@@ -274,14 +277,15 @@ def _check_references(resource: Any, resolver: Resolver, specification: Any) -> 
     Raises:
         SchemaFaultError: It is not so.
     """
-    waiting: list[tuple[Any, Resolver]] = [(resource, resolver)]
+    waiting: list[tuple[Any, Any]] = [(resource, resolver)]
     seen: set[int] = set()
     sizes: dict[int, int] = {}
     while waiting:
         here, near = waiting.pop()
-        if not isinstance(here.contents, dict) or id(here.contents) in seen:
+        key = id(here.contents)
+        if not isinstance(here.contents, dict) or key in seen:
             continue
-        seen.add(id(here.contents))
+        seen.add(key)
         if len(seen) > _MAX_NODES:
             raise SchemaFaultError("it has too many parts")
         for target, far in _targets(Node(cast("Json", here.contents), near)):
