@@ -152,9 +152,7 @@ def measure_once(
     families = [program.family() for program in programs]
     before = [cpu_seconds(family) for family in families]
     client_before, busy_before, begin_s = client_seconds(), busy_seconds(), time.monotonic()
-    raw = measure(
-        way.url, way.key, connections, seconds=seconds, waves=waves, tools=way.tools
-    )
+    raw = measure(way.url, way.key, connections, seconds=seconds, waves=waves, tools=way.tools)
     wall_s, busy_s = time.monotonic() - begin_s, busy_seconds() - busy_before
     spent = {"client": client_seconds() - client_before}
     ours_s = spent["client"]

@@ -293,9 +293,7 @@ class Load:
 
 async def _measure(options: argparse.Namespace) -> Result:
     streams = options.waves > 0
-    load = Load(
-        options.url, options.key, options.connections, streams=streams, tools=options.tools
-    )
+    load = Load(options.url, options.key, options.connections, streams=streams, tools=options.tools)
     return await (load.streams(options.waves) if streams else load.unary(options.seconds))
 
 

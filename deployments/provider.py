@@ -24,7 +24,7 @@ from deployments.providers import ProviderType
 from serve_app import config
 from serve_app.config import Provider
 from serve_app.errors import ConfigError
-from serve_app.runs import Slot
+from serve_app.runs import UPSTREAM_DOWN, Slot
 
 logger = logging.getLogger("ray.serve.edge")
 
@@ -142,11 +142,15 @@ async def _trouble(session: aiohttp.ClientSession, url: str) -> str:
     """Why an upstream seems to be out of order; empty while it is well."""
     try:
         async with session.get(url, allow_redirects=False) as response:
-            return "" if response.status < 500 else f"its health answers {response.status}"
+            return (
+                ""
+                if response.status < 500
+                else f"{UPSTREAM_DOWN} answers {response.status} to a health check"
+            )
     except TimeoutError:
-        return f"its health did not answer within {_PROBE_TIMEOUT_S:g} s"
+        return f"{UPSTREAM_DOWN} did not answer a health check within {_PROBE_TIMEOUT_S:g} s"
     except (aiohttp.ClientError, OSError):
-        return "it cannot be reached"
+        return f"{UPSTREAM_DOWN} cannot be reached"
 
 
 def _probe_url(url: str, health_path: str) -> str:

@@ -29,12 +29,15 @@ import yaml
 from deployments import guard
 from serve_app.catalog import Catalog
 from serve_app.config import Settings
+from serve_app.runs import UPSTREAM_DOWN
 from serve_app.serve_flags import serve_flags
 
 #: Ray, Serve and two replicas; the embedded model is in it.
 _MEMORY_MIB: Final = 1500
 _START_S: Final = 600.0
 _STOP_S: Final = 3.0
+#: How long a server at a URL is waited for.
+_PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.25
 _TAIL_LINES: Final = 25
 
@@ -255,9 +258,12 @@ def _wait_for_ray(ray: subprocess.Popen[bytes], gcs_port: int, log: Path) -> Non
 
 
 def _wait_until_ready(serve: subprocess.Popen[bytes], options: Options, log: Path) -> None:
-    """Ask `/readyz` until every route can be served, and show what it waits for."""
+    """Ask `/readyz` until every route can be served, and show what it waits for.
+
+    A server at a URL that is down is no reason to wait for ever: the others can be served.
+    """
     deadline = time.monotonic() + _START_S
-    shown = ""
+    shown, since = "", time.monotonic()
     while time.monotonic() < deadline:
         if serve.poll() is not None:
             raise _ended("the application", log)
@@ -266,8 +272,12 @@ def _wait_until_ready(serve: subprocess.Popen[bytes], options: Options, log: Pat
             return
         waiting = "; ".join(f"{name}: {why.splitlines()[-1]}" for name, why in missing.items())
         if waiting and waiting != shown:
-            shown = waiting
+            shown, since = waiting, time.monotonic()
             _say(f"Waiting for {waiting}")
+        down = missing and all(why.startswith(UPSTREAM_DOWN) for why in missing.values())
+        if down and time.monotonic() - since > _PATIENCE_S:
+            _say("Going on without: their requests fail until they are back.")
+            return
         time.sleep(_POLL_S)
     raise CannotRunError(f"not ready within {_START_S:g} s ({shown or 'no answer'}); see {log}")
 

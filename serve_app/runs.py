@@ -11,6 +11,9 @@ from typing import Any, Literal, TypeAlias
 #: One JSON object as parsed from the wire.
 Json: TypeAlias = dict[str, Any]
 
+#: How a provider's trouble begins that lies with a server at a URL and not with the cluster.
+UPSTREAM_DOWN = "the upstream"
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
 

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from serve_app.runs import ProviderFacts
 
-PROVIDER = ProviderFacts(type="openai_compat")
+# Nothing is known of what stands there: a server without a reasoning parser of its own passes a
+# model's think tags on in the text.
+PROVIDER = ProviderFacts(type="openai_compat", leaves_think_tags=True)

@@ -62,6 +62,11 @@ class Answer:
         """Who answers, or answered last."""
         return self._turn.member.provider
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is to be told about the run besides its answer."""
+        return self._turn.metadata
+
     async def whole(self) -> list[RunEvent]:
         """All events of a good answer: a broken tool call is run again, a few times.
 

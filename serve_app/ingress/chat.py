@@ -148,7 +148,10 @@ class _ChatAnswer(Response):
 
     def _headers(self, content_type: bytes) -> list[tuple[bytes, bytes]]:
         provider = self._answer.provider.encode()
-        return [(b"content-type", content_type), (b"x-iop-provider", provider)]
+        headers = [(b"content-type", content_type), (b"x-iop-provider", provider)]
+        for name, value in self._answer.metadata.items():
+            headers.append((f"x-iop-{name.replace('_', '-')}".encode(), value.encode()))
+        return headers
 
 
 async def _write(send: Send, body: bytes, *, last: bool = False) -> None:

@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from serve_app.catalog import Member, Route
-from serve_app.errors import Code, GatewayError
+from serve_app.errors import Code, GatewayError, UpstreamRejectedError
 from serve_app.ingress.gateway import Gateway
 from serve_app.policies.order import can_serve
 from serve_app.policies.pool import least_loaded
 from serve_app.policies.think import control
+from serve_app.policies.tool_choice import next_rung
 from serve_app.runs import RunEvent, RunRequest
 from serve_app.streams.chat_decode import ChatDecoder
 from serve_app.streams.sse import SseDecoder
@@ -59,6 +60,9 @@ class Turn:
         named = run if run.target == self.member.target else replace(run, target=self.member.target)
         entry = gateway.current.settings.provider(name)
         self._run = control(named, self.facts, takes_think_fields=entry.takes_think_fields)
+        self._callers_choice = run.tool_choice
+        #: What is to be told about the run besides its answer.
+        self.metadata: dict[str, str] = {}
         self._pool = gateway.pools[name]
         self._lease: Lease | None = None
         self._stream: UpstreamStream | None = None
@@ -74,10 +78,16 @@ class Turn:
         Raises:
             GatewayError: No slot, or the upstream failed before its first event.
         """
-        body = chat_body(self._run, self.facts)
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                await self._open(body)
+                await self._open(chat_body(self._run, self.facts))
+            except UpstreamRejectedError as error:
+                await self._end(reuse=True)
+                if not self._climb(error.message):
+                    raise self._blamed(error) from error
+                attempt = 0  # it was another request
             except GatewayError as error:
                 await self._end(reuse=error.code not in _GONE)
                 if error.code not in _GONE or attempt == _ATTEMPTS:
@@ -89,7 +99,6 @@ class Turn:
                 raise
             else:
                 return self
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def __aexit__(
         self,
@@ -126,6 +135,17 @@ class Turn:
         if not events and self._ended:
             raise StopAsyncIteration
         return events
+
+    def _climb(self, refusal: str) -> bool:
+        """Take the next rung of the tool ladder, if the refusal is one that it is for."""
+        choice = self._callers_choice
+        rung = next_rung(self._run, refusal, callers_choice=choice)
+        if rung is None:
+            return False
+        self._run = rung
+        if not rung.tools:
+            self.metadata["openai_text_tool_fallback"] = "true"
+        return True
 
     async def _open(self, body: bytes) -> None:
         """Take a slot, send the request, wait for the first event."""

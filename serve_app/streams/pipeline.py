@@ -70,9 +70,7 @@ class Pipeline:
         if self._failure is not None:
             raise self._failure
 
-    def _fail(
-        self, error: GatewayError, events: list[RunEvent], position: int
-    ) -> list[RunEvent]:
+    def _fail(self, error: GatewayError, events: list[RunEvent], position: int) -> list[RunEvent]:
         """Keep a failure for later if there is something to show before it."""
         later = Pipeline(self._steps[position + 1 :])
         shown = later.feed(events) + later.finish()
