@@ -213,7 +213,8 @@ class Provider(Section):
     )
     queue: int = Field(default=256, ge=0, description="Requests that may wait for a slot.")
     takes_think_fields: bool = Field(
-        default=True, description="False: it gets no think field that the caller did not send."
+        default=True,
+        description="False: no think field that the caller did not send (types without a table).",
     )
     autoscaling: Autoscaling = Autoscaling()
 
