@@ -37,7 +37,7 @@ BROKEN_IN_WRAPPER: Final = (*CLOSERS, WRAPPER_OPEN, "<function", "<parameter")
 BRACES_HEAD: Final = re.compile(r"\{\{\s{0,64}(?P<name>\w[\w./:-]{0,127})[ \t]{0,8}\(")
 BRACES_HEAD_PART: Final = re.compile(r"\{\{\s{0,64}(?:\w[\w./:-]{0,127}[ \t]{0,8})?\Z")
 #: ` key=` as a call begins whose name says nothing; and as the end of a text.
-KEY_HEAD: Final = re.compile(r"\s{0,64}[A-Za-z_][\w-]{0,127}\s{0,8}=(?!=)")
+KEY_HEAD: Final = re.compile(r"\s{0,64}[A-Za-z_][\w-]{0,127}\s{0,8}=(?=[^=])")
 KEY_HEAD_PART: Final = re.compile(r"\s{0,64}(?:[A-Za-z_][\w-]{0,127}\s{0,8}=?)?\Z")
 #: What stands after `[TOOL_CALLS]` where calls really follow, and the start of it.
 MARKED_CALLS: Final = re.compile(r"\s{0,64}(?:[\[{]|\w[\w./:-]{0,127}\s?[\[{(])")

@@ -37,11 +37,12 @@ _CHARS_A_STEP: Final = 16
 #: References that may stand one behind the other at one place.
 _MAX_CHAIN: Final = 32
 #: Subschemas that may have to be judged at one place, those of all branches together.
-_MAX_EXPANSE: Final = 5_000
+_MAX_EXPANSE: Final = 2_000
 #: Subschemas that a schema may have.
 _MAX_NODES: Final = 50_000
 
 _steps: ContextVar[list[int]] = ContextVar("_steps")
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME_PLACE: Final = ("not", "if", "then", "else")
 _DATA_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples", "example"})
 
@@ -219,7 +220,7 @@ def subschemas(root: Node) -> Iterator[Node]:
         yield node
         waiting.extend(conjuncts(node)[1:])
         waiting.extend(branch for branches in unions(node) for branch in branches)
-        for name in ("properties", "patternProperties", "$defs", "definitions"):
+        for name in ("properties", "patternProperties"):
             parts = node.contents.get(name)
             if isinstance(parts, dict):
                 waiting.extend(_nodes(list(cast("Json", parts).values()), node.resolver))
@@ -288,7 +289,7 @@ def _check_references(resource: Any, resolver: Resolver, specification: Any) -> 
         seen.add(key)
         if len(seen) > _MAX_NODES:
             raise SchemaFaultError("it has too many parts")
-        for target, far in _targets(Node(cast("Json", here.contents), near)):
+        for target, far in _targets(Node(cast("Json", here.contents), near), *_REFERENCES):
             waiting.append((Resource(contents=target, specification=specification), far))
         for part in here.subresources():
             waiting.append((part, near.in_subresource(part)))
@@ -298,14 +299,14 @@ def _check_references(resource: Any, resolver: Resolver, specification: Any) -> 
             raise SchemaFaultError("its references are nested too deeply") from None
 
 
-def _targets(node: Node) -> list[Node]:
+def _targets(node: Node, *names: str) -> list[Node]:
     """What a subschema's own references point at.
 
     Raises:
         SchemaFaultError: A target is missing, or elsewhere.
     """
     found: list[Node] = []
-    for name in ("$ref", "$dynamicRef", "$recursiveRef"):
+    for name in names:
         ref = cast("Json", node.contents).get(name)
         if not isinstance(ref, str):
             continue
@@ -343,10 +344,7 @@ def _expanse(node: Node, sizes: dict[int, int]) -> int:
 def _in_place(node: Node) -> list[Node]:
     """The subschemas that judge the same value as this one."""
     contents = cast("Json", node.contents)
-    found: list[Node] = []
-    if isinstance(contents.get("$ref"), str):
-        resolved = node.resolver.lookup(contents["$ref"])
-        found.append(Node(resolved.contents, resolved.resolver))
+    found = _targets(node, "$ref")
     for name in ("allOf", "anyOf", "oneOf"):
         found += _nodes(contents.get(name), node.resolver)
     return found + _nodes([contents.get(name) for name in _SAME_PLACE], node.resolver)
@@ -368,8 +366,8 @@ def _bounded(draft: type[Validator]) -> dict[str, Any]:
             return None
         return table["type"](validator, types, instance, schema)
 
-    names = ("$ref", "$dynamicRef", "$recursiveRef")
-    return {name: counted(table[name]) for name in names if name in table} | {"type": typed}
+    rules = {name: counted(table[name]) for name in _REFERENCES if name in table}
+    return rules | {"type": typed}
 
 
 def _pattern(validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[Any]:

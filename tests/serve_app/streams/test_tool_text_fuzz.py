@@ -70,6 +70,12 @@ def pieces_of(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(marks)]
 
 
+def is_part(shown: str, text: str) -> bool:
+    """True where one text is the other less some of its characters."""
+    signs = iter(text)
+    return all(sign in signs for sign in shown)
+
+
 @pytest.mark.clause("TEXT-5", "TEXT-7")
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=10))
 def test_any_text_in_any_pieces(text: str, places: list[int]) -> None:
@@ -77,15 +83,17 @@ def test_any_text_in_any_pieces(text: str, places: list[int]) -> None:
     told = say(text)
     assert say(list(text)) == told
     assert say(pieces_of(text, places)) == told
-    if told.calls:
+    whole = Scanner(TOOLS)
+    whole.feed(text)
+    whole.end()
+    if whole.calls:  # what stood around a block may now look like another one
+        assert is_part(told.content, text)
         return
     if told.error is None:
         assert told.content == text
-    else:
-        assert text.startswith(told.content)
-        rest = text[len(told.content) :].lstrip()
-        assert rest.startswith(OPENERS)
-    again = Scanner(TOOLS)
-    again.feed(told.content)
-    assert not again.calls
-    assert again.failure is None
+        return
+    assert text.startswith(told.content)
+    assert text[len(told.content) :].lstrip().startswith(OPENERS)
+    shown = Scanner(TOOLS)
+    shown.feed(told.content)
+    assert shown.failure is None
