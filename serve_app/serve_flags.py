@@ -26,6 +26,8 @@ FLAGS_LINUX = {
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
     # Room for the long headers that some callers send; HAProxy answers longer ones by itself.
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "65536",
+    # Each holds a buffer of that size while its head arrives. Fewer where files are few.
+    "RAY_SERVE_HAPROXY_MAXCONN": "10000",
     # An old HAProxy process outlives a reload for this long: longer than any stream.
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "7200",
 }
