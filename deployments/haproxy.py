@@ -66,7 +66,7 @@ _SPLICE = re.compile(r"^\s*option splice-(request|response|auto)\s*$", re.MULTIL
 _HTTP_LOG = re.compile(r"^\s*option httplog\s*$", re.MULTILINE)
 _ERROR_FILES = re.compile(r"^\s*errorfile \d+ \S+\s*$\n?", re.MULTILINE)
 _DEFAULTS = re.compile(r"^defaults\s*$\n", re.MULTILINE)
-_MAXCONN = re.compile(r"^(\s*maxconn) (\d+)\s*$", re.MULTILINE)
+_MAXCONN = re.compile(r"^([ \t]*maxconn) (\d+)[ \t]*$", re.MULTILINE)
 _CALLERS = re.compile(r"^frontend http_frontend\s*$\n\s*bind \S+\s*$\n", re.MULTILINE)
 _STATISTICS = re.compile(
     r"^((?:frontend prometheus|listen stats)\s*$\n\s*bind) \*?:(\d+)\s*$", re.MULTILINE
@@ -104,21 +104,16 @@ def mended(text: str, files: int | None = None) -> str:
         files: How many files the process may open; left out where that is no matter.
     """
     text = _SPLICE.sub("    # (no splice: it hides callers who leave)", text)
-    defaults = _DEFAULTS.search(text)
-    if defaults is None or "http-error status" in text:
+    if not _DEFAULTS.search(text) or "http-error status" in text:
         return text
     text = _ERROR_FILES.sub("", text)
     text = _HTTP_LOG.sub("    option dontlog-normal", text)
     if files is not None:
         text = _MAXCONN.sub(lambda hit: f"{hit[1]} {_connections(int(hit[2]), files)}", text)
-    at = defaults.end()
+    # Functions, since a replacement text would lose the backslashes of the JSON. The global section
+    # stands right before `defaults`.
     answers = "".join(_answer(status) for status in _ANSWERS)
-    # The global section stands right before `defaults`.
-    text = (
-        f"{text[: defaults.start()]}{_HEADERS}{text[defaults.start() : at]}{_HEAD_TIME}{answers}"
-        f"{text[at:]}"
-    )
-    # Functions, since a replacement text would lose the backslashes of the JSON.
+    text = _DEFAULTS.sub(lambda hit: _HEADERS + hit[0] + _HEAD_TIME + answers, text, count=1)
     refusals = "".join(_refusal(condition) for condition in _REFUSALS)
     text = _CALLERS.sub(lambda hit: hit[0] + refusals, text)
     text = _STATISTICS.sub(r"\1 127.0.0.1:\2", text)
