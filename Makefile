@@ -43,7 +43,7 @@ help: ## list these targets
 env: $(DEV) ## make .venv with everything for working on the project
 
 run: $(PROJECT) ## serve CONFIG (configs/edge.yaml) on PORT (8000)
-	@exec $(BIN)/iop-edge run --config $(CONFIG) --port $(PORT)
+	@exec $(BIN)/iop-edge run --config "$(CONFIG)" --port "$(PORT)"
 
 test: $(DEV) ## run the tests (PYTEST_ARGS narrows)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

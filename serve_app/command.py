@@ -26,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.act(arguments))
     except ConfigError as error:
         path = getattr(arguments, "config", None)
-        sys.stderr.writelines(f"iop-edge: {path}: {fault}\n" for fault in error.faults)
+        # A file that cannot be read is named by its fault already.
+        faults = [fault.removeprefix(f"{path}: ") for fault in error.faults]
+        sys.stderr.writelines(f"iop-edge: {path}: {fault}\n" for fault in faults)
         return 2
     except local_run.CannotRunError as error:
         sys.stderr.write(f"iop-edge: {error}\n")
@@ -40,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="serve a configuration on this machine until Ctrl-C")
     run.add_argument("--config", type=Path, default=Path("configs/edge.yaml"))
     run.add_argument("--serve-config", type=Path, default=_ROOT / "configs/serve_config.yaml")
-    run.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for every interface")
+    run.add_argument("--host", default="127.0.0.1", help="an IPv4 address; 0.0.0.0 for all")
     run.add_argument("--port", type=_port, default=8000)
     run.set_defaults(act=_run)
 
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    port = int(text)
+    port = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     if not 1 <= port <= 65535:
         raise argparse.ArgumentTypeError("a port is a number from 1 to 65535")
     return port

@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib.util
+import ipaddress
 import json
 import os
+import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,7 +42,14 @@ _STOP_S: Final = 3.0
 #: How long a server at a URL is waited for.
 _PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.25
-_TAIL_LINES: Final = 25
+_TAIL_LINES: Final = 10
+#: What Ray writes of its own state when a part of it dies; the reason drowns in it.
+_RAYS_STATE: Final = re.compile(
+    r"^\t|^$|^(Global stats|Queueing time|Execution time|Event stats):|Event stats:$"
+    r"|^\[[^]]* I \d+ \d+\] \(\w+\) |open_telemetry|SIGTERM received|\bPC: @|\s@ (0x|\.\.\.)"
+)
+_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
+_ONE_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 
 
 class CannotRunError(Exception):
@@ -65,7 +75,10 @@ def run(options: Options, settings: Settings) -> None:
         CannotRunError: Something is missing or in the way, or the application failed.
     """
     _check_machine(options, settings)
+    if not _loopback(options.host) and not settings.openai.bearer_token.get_secret_value():
+        _say(f"Warning: {options.host} is open to other machines, and no token is asked for.")
     with _only_one(options.port) as folder, _stop_signals():
+        remove_old_sessions(folder)
         log = folder / "run.log"
         environment = _environment(folder)
         with log.open("wb") as output, contextlib.ExitStack() as stack:
@@ -77,12 +90,13 @@ def run(options: Options, settings: Settings) -> None:
             words = [_program("serve"), "run", str(_serve_file(options, folder))]
             serve = stack.enter_context(_guarded(words, environment, output))
             _wait_until_ready(serve, options, log)
-            _say_ready(options, settings)
+            _say_ready(options, settings, folder)
             _wait_for_the_end(ray, serve, log)
 
 
 def _check_machine(options: Options, settings: Settings) -> None:
     """Look for what would make the start fail, while it can still be said in one line."""
+    check_host(options.host)
     for provider in settings.providers:
         engine = provider.engine
         if engine is None:
@@ -105,6 +119,24 @@ def _check_machine(options: Options, settings: Settings) -> None:
                 f"port {options.port} on {options.host} cannot be used: {who}; "
                 "choose another with PORT=…"
             ) from None
+
+
+def check_host(host: str) -> None:
+    """Refuse an address that Serve, HAProxy and this program do not all understand alike.
+
+    Raises:
+        CannotRunError: It is neither `localhost` nor an IPv4 address.
+    """
+    try:
+        ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise CannotRunError(
+            f"--host {host}: has to be an IPv4 address, such as 127.0.0.1 or 0.0.0.0"
+        ) from None
+
+
+def _loopback(host: str) -> bool:
+    return host == "localhost" or ipaddress.IPv4Address(host).is_loopback
 
 
 def check_memory(available_mib: int) -> None:
@@ -142,6 +174,23 @@ def _only_one(port: int) -> Generator[Path]:
     finally:
         lock.truncate(0)
         lock.close()
+
+
+def remove_old_sessions(folder: Path) -> None:
+    """Remove what earlier runs on this port left, but for the last one: somebody may read its logs.
+
+    Ray makes a folder a start and removes none. Nobody uses them: this run holds the port's lock.
+    """
+    ray = folder / "ray"
+    if ray.is_symlink():
+        return
+    # Their names begin with the time of the start.
+    sessions = sorted(p for p in ray.glob("session_*") if p.is_dir() and not p.is_symlink())
+    for session in sessions[:-1]:
+        shutil.rmtree(session, ignore_errors=True)
+    proxy = folder / "h"
+    if not proxy.is_symlink():
+        shutil.rmtree(proxy, ignore_errors=True)
 
 
 def _lock(file: IO[str]) -> None:
@@ -267,7 +316,7 @@ def _wait_until_ready(serve: subprocess.Popen[bytes], options: Options, log: Pat
     while time.monotonic() < deadline:
         if serve.poll() is not None:
             raise _ended("the application", log)
-        status, missing = _ask_ready(options.port)
+        status, missing = _ask_ready(options)
         if status == 200:
             return
         waiting = "; ".join(f"{name}: {why.splitlines()[-1]}" for name, why in missing.items())
@@ -282,9 +331,9 @@ def _wait_until_ready(serve: subprocess.Popen[bytes], options: Options, log: Pat
     raise CannotRunError(f"not ready within {_START_S:g} s ({shown or 'no answer'}); see {log}")
 
 
-def _ask_ready(port: int) -> tuple[int, dict[str, str]]:
+def _ask_ready(options: Options) -> tuple[int, dict[str, str]]:
     """Status of `/readyz`, and what it says is missing; 0 while nothing answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection(_address(options.host), options.port, timeout=5)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
@@ -308,8 +357,14 @@ def _wait_for_the_end(
 
 
 def _ended(name: str, log: Path) -> CannotRunError:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+    lines = telling_lines(log.read_text(encoding="utf-8", errors="replace"))
     return CannotRunError("\n".join([f"{name} ended by itself; the end of {log}:", *lines]))
+
+
+def telling_lines(text: str) -> list[str]:
+    """The last lines of a log that are not Ray's account of its own state."""
+    lines = [_COLOUR.sub("", line).rstrip() for line in text.splitlines()]
+    return [line for line in lines if not _RAYS_STATE.search(line)][-_TAIL_LINES:]
 
 
 @contextlib.contextmanager
@@ -333,10 +388,9 @@ def _stop_signals() -> Generator[None]:
             signal.signal(name, handler)
 
 
-def _say_ready(options: Options, settings: Settings) -> None:
+def _say_ready(options: Options, settings: Settings, folder: Path) -> None:
     models = Catalog(settings).models()
-    host = "127.0.0.1" if options.host == "0.0.0.0" else options.host  # noqa: S104 - not a bind
-    address = f"http://{host}:{options.port}/v1"
+    address = f"http://{_address(options.host)}:{options.port}/v1"
     body = json.dumps(
         {
             "model": models[0] if models else "any",
@@ -344,14 +398,35 @@ def _say_ready(options: Options, settings: Settings) -> None:
         }
     )
     token = settings.openai.bearer_token.get_secret_value()
-    # The token itself is never printed: the shell that runs the line has it.
-    header = ' -H "Authorization: Bearer $IOP_BEARER_TOKEN"' if token else ""
+    word = token_word(options.config, token) if token else ""
+    header = f' -H "Authorization: Bearer {word}"' if token else ""
     _say(
         f"\nReady: {address}\n"
         f"Models: {', '.join(models) or '(any: the fallback serves what no route names)'}\n"
+        f"Logs:  {folder / 'ray/session_latest/logs/serve'} (requests: access_*.log)\n"
         f"Try:   curl {address}/chat/completions{header} -d '{body}'\n"
         "Stop with Ctrl-C."
     )
+
+
+def _address(host: str) -> str:
+    """Where a caller on this machine reaches what listens at this host."""
+    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - not a bind
+
+
+def token_word(config: Path, token: str) -> str:
+    """How a shell writes the token: the variable that the file takes it from, if it takes one.
+
+    The token itself is never printed: the shell that runs the line has it.
+    """
+    try:
+        raw = yaml.safe_load(config.read_text(encoding="utf-8"))["openai"]["bearer_token"]
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError):
+        return "<token>"
+    match = _ONE_VARIABLE.fullmatch(str(raw))
+    if match and os.environ.get(match[1]) == token:
+        return f"${match[1]}"
+    return "<token>"
 
 
 def _say(text: str) -> None:
