@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="serve a configuration on this machine until Ctrl-C")
     run.add_argument("--config", type=Path, default=Path("configs/edge.yaml"))
     run.add_argument("--serve-config", type=Path, default=_ROOT / "configs/serve_config.yaml")
-    run.add_argument("--host", default="127.0.0.1", help="an IPv4 address; 0.0.0.0 for all")
+    run.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for every interface")
     run.add_argument("--port", type=_port, default=8000)
     run.set_defaults(act=_run)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib.util
-import ipaddress
 import json
 import os
 import re
@@ -42,6 +41,8 @@ _STOP_S: Final = 3.0
 #: How long a server at a URL is waited for.
 _PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.25
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - only where the user asks for it
+_HOSTS: Final = ("127.0.0.1", "localhost", _EVERYWHERE)
 _TAIL_LINES: Final = 10
 #: What Ray writes of its own state when a part of it dies; the reason drowns in it.
 _RAYS_STATE: Final = re.compile(
@@ -75,8 +76,10 @@ def run(options: Options, settings: Settings) -> None:
         CannotRunError: Something is missing or in the way, or the application failed.
     """
     _check_machine(options, settings)
-    if not _loopback(options.host) and not settings.openai.bearer_token.get_secret_value():
-        _say(f"Warning: {options.host} is open to other machines, and no token is asked for.")
+    if options.host == _EVERYWHERE and not settings.openai.bearer_token.get_secret_value():
+        _say(
+            f"Warning: {options.host}:{options.port} is open to other machines, and no token is asked for."
+        )
     with _only_one(options.port) as folder, _stop_signals():
         remove_old_sessions(folder)
         log = folder / "run.log"
@@ -122,21 +125,16 @@ def _check_machine(options: Options, settings: Settings) -> None:
 
 
 def check_host(host: str) -> None:
-    """Refuse an address that Serve, HAProxy and this program do not all understand alike.
+    """Refuse an address at which Serve's HAProxy would not find the replicas.
+
+    They listen at this address too, and HAProxy looks for those of its node at 127.0.0.1. Where
+    they listen elsewhere it finds nobody there, or somebody else's replica.
 
     Raises:
-        CannotRunError: It is neither `localhost` nor an IPv4 address.
+        CannotRunError: It is neither loopback nor all interfaces, of IPv4.
     """
-    try:
-        ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise CannotRunError(
-            f"--host {host}: has to be an IPv4 address, such as 127.0.0.1 or 0.0.0.0"
-        ) from None
-
-
-def _loopback(host: str) -> bool:
-    return host == "localhost" or ipaddress.IPv4Address(host).is_loopback
+    if host not in _HOSTS:
+        raise CannotRunError(f"--host {host}: has to be one of {', '.join(_HOSTS)}")
 
 
 def check_memory(available_mib: int) -> None:
@@ -224,6 +222,9 @@ def _environment(folder: Path) -> dict[str, str]:
         # Ray's ports listen on every interface: nobody without this run's token may use them.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # Ray's one switch for a Ray on loopback, whatever it is called: without it Ray takes the
+        # machine's own address in place of 127.0.0.1, and its metrics are open to the network.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "IOP_EDGE_ENGINE_HOST": "127.0.0.1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
@@ -411,7 +412,7 @@ def _say_ready(options: Options, settings: Settings, folder: Path) -> None:
 
 def _address(host: str) -> str:
     """Where a caller on this machine reaches what listens at this host."""
-    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - not a bind
+    return "127.0.0.1" if host == _EVERYWHERE else host
 
 
 def token_word(config: Path, token: str) -> str:
