@@ -77,9 +77,7 @@ def run(options: Options, settings: Settings) -> None:
     """
     _check_machine(options, settings)
     if options.host == _EVERYWHERE and not settings.openai.bearer_token.get_secret_value():
-        _say(
-            f"Warning: {options.host}:{options.port} is open to other machines, and no token is asked for."
-        )
+        _say(f"Warning: {options.host} is open to other machines, and no token is asked for.")
     with _only_one(options.port) as folder, _stop_signals():
         remove_old_sessions(folder)
         log = folder / "run.log"
