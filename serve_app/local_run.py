@@ -9,17 +9,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib.util
-import ipaddress
 import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -32,6 +29,7 @@ import yaml
 from deployments import guard
 from serve_app.catalog import Catalog
 from serve_app.config import Settings
+from serve_app.run_folder import CannotRunError, holder, only_one, remove_old_sessions
 from serve_app.runs import UPSTREAM_DOWN
 from serve_app.serve_flags import serve_flags
 
@@ -42,6 +40,8 @@ _STOP_S: Final = 3.0
 #: How long a server at a URL is waited for.
 _PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.25
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - only where the user asks for it
+_HOSTS: Final = ("127.0.0.1", "localhost", _EVERYWHERE)
 _TAIL_LINES: Final = 10
 #: What Ray writes of its own state when a part of it dies; the reason drowns in it.
 _RAYS_STATE: Final = re.compile(
@@ -50,10 +50,6 @@ _RAYS_STATE: Final = re.compile(
 )
 _COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 _ONE_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
-
-
-class CannotRunError(Exception):
-    """Why nothing was started, or why it had to stop again. One line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +71,9 @@ def run(options: Options, settings: Settings) -> None:
         CannotRunError: Something is missing or in the way, or the application failed.
     """
     _check_machine(options, settings)
-    if not _loopback(options.host) and not settings.openai.bearer_token.get_secret_value():
+    if options.host == _EVERYWHERE and not settings.openai.bearer_token.get_secret_value():
         _say(f"Warning: {options.host} is open to other machines, and no token is asked for.")
-    with _only_one(options.port) as folder, _stop_signals():
+    with only_one(options.port) as folder, _stop_signals():
         remove_old_sessions(folder)
         log = folder / "run.log"
         environment = _environment(folder)
@@ -113,7 +109,7 @@ def _check_machine(options: Options, settings: Settings) -> None:
         try:
             probe.bind((options.host, options.port))
         except OSError as error:
-            other = _holder(options.port)
+            other = holder(options.port)
             who = f"another 'iop-edge run' (pid {other})" if other else error.strerror
             raise CannotRunError(
                 f"port {options.port} on {options.host} cannot be used: {who}; "
@@ -122,21 +118,16 @@ def _check_machine(options: Options, settings: Settings) -> None:
 
 
 def check_host(host: str) -> None:
-    """Refuse an address that Serve, HAProxy and this program do not all understand alike.
+    """Refuse an address at which Serve's HAProxy would not find the replicas.
+
+    They listen at this address too, and HAProxy looks for those of its node at 127.0.0.1. Where
+    they listen elsewhere it finds nobody there, or somebody else's replica.
 
     Raises:
-        CannotRunError: It is neither `localhost` nor an IPv4 address.
+        CannotRunError: It is neither loopback nor all interfaces, of IPv4.
     """
-    try:
-        ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise CannotRunError(
-            f"--host {host}: has to be an IPv4 address, such as 127.0.0.1 or 0.0.0.0"
-        ) from None
-
-
-def _loopback(host: str) -> bool:
-    return host == "localhost" or ipaddress.IPv4Address(host).is_loopback
+    if host not in _HOSTS:
+        raise CannotRunError(f"--host {host}: has to be one of {', '.join(_HOSTS)}")
 
 
 def check_memory(available_mib: int) -> None:
@@ -151,69 +142,6 @@ def check_memory(available_mib: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def _only_one(port: int) -> Generator[Path]:
-    """A folder of this run's own; only one run a port has it."""
-    folder = _folder(port)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise CannotRunError(f"{folder} belongs to somebody else")
-    lock = (folder / "pid").open("a+")
-    try:
-        try:
-            _lock(lock)
-        except OSError:
-            lock.seek(0)
-            raise CannotRunError(
-                f"another 'iop-edge run' (pid {lock.read().strip()}) is using port {port}"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield folder
-    finally:
-        lock.truncate(0)
-        lock.close()
-
-
-def remove_old_sessions(folder: Path) -> None:
-    """Remove what earlier runs on this port left, but for the last one: somebody may read its logs.
-
-    Ray makes a folder a start and removes none. Nobody uses them: this run holds the port's lock.
-    """
-    ray = folder / "ray"
-    if ray.is_symlink():
-        return
-    # Their names begin with the time of the start.
-    sessions = sorted(p for p in ray.glob("session_*") if p.is_dir() and not p.is_symlink())
-    for session in sessions[:-1]:
-        shutil.rmtree(session, ignore_errors=True)
-    proxy = folder / "h"
-    if not proxy.is_symlink():
-        shutil.rmtree(proxy, ignore_errors=True)
-
-
-def _lock(file: IO[str]) -> None:
-    import fcntl
-
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _folder(port: int) -> Path:
-    # Short on purpose: HAProxy's sockets are 71 characters below it, of the 97 that it allows.
-    return Path(tempfile.gettempdir() if sys.platform == "linux" else "/tmp") / (  # noqa: S108
-        f"iop-{os.getuid()}-{port}"
-    )
-
-
-def _holder(port: int) -> str:
-    """The pid of the run that holds a port, or nothing."""
-    try:
-        return (_folder(port) / "pid").read_text().strip()
-    except OSError:
-        return ""
-
-
 def _environment(folder: Path) -> dict[str, str]:
     """The environment of Ray and Serve: ours, Serve's flags, and ports and paths of this run."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -224,6 +152,9 @@ def _environment(folder: Path) -> dict[str, str]:
         # Ray's ports listen on every interface: nobody without this run's token may use them.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # Ray's one switch for a Ray on loopback, whatever it is called: without it Ray takes the
+        # machine's own address in place of 127.0.0.1, and its metrics are open to the network.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "IOP_EDGE_ENGINE_HOST": "127.0.0.1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
@@ -411,7 +342,7 @@ def _say_ready(options: Options, settings: Settings, folder: Path) -> None:
 
 def _address(host: str) -> str:
     """Where a caller on this machine reaches what listens at this host."""
-    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - not a bind
+    return "127.0.0.1" if host == _EVERYWHERE else host
 
 
 def token_word(config: Path, token: str) -> str:
