@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from serve_app.tools.arguments import from_texts
 from serve_app.tools.calls import BlockError, Call, broken, checked, shown
@@ -20,6 +22,9 @@ from serve_app.tools.kinds import named
 from serve_app.tools.objects import ObjectReader
 from serve_app.tools.tape import Reading, Tape
 from serve_app.tools.toolset import Tool, ToolSet
+
+#: A function that is opened inside a value.
+_OPENED: Final = re.compile(r"<function=[^<>\s]+>")
 
 
 class FunctionReader:
@@ -121,6 +126,8 @@ class FunctionReader:
                 )
             tape.at += len(tag)
             if tag == FUNCTION_CLOSE:
+                for value in texts.values():
+                    _check_swallowed(value, tool, texts)
                 return checked(tool, from_texts, texts, closer=closer)
             key = yield from tape.name(MAX_KEY_CHARS)
             if key is None:
@@ -131,9 +138,7 @@ class FunctionReader:
                 raise BlockError(
                     f"the call of {shown(tool.name)} has the parameter {shown(key)} twice"
                 )
-            value = yield from self._value(tool)
-            texts[key] = value
-            _check_swallowed(value, tool, texts)
+            texts[key] = yield from self._value(tool)
 
     def _value(self, tool: Tool) -> Reading[str]:
         """A parameter's text, up to the closing tag behind which the structure goes on."""
@@ -178,11 +183,16 @@ class FunctionReader:
 
 
 def _check_swallowed(value: str, tool: Tool, texts: Mapping[str, str]) -> None:
-    """A value that holds the opening tag of another parameter of its tool has lost its own end.
+    """A value that holds a tag which should have ended it has lost its own end.
+
+    That is the opening tag of a parameter of its tool that never came by itself, or a function that
+    is opened in it and not closed: what closed it was taken for this one's end.
 
     Raises:
         BlockError: It does.
     """
+    if len(_OPENED.findall(value)) > value.count(FUNCTION_CLOSE):
+        raise BlockError(f"the call of {shown(tool.name)} holds another that is not closed")
     if PARAMETER_OPEN not in value:
         return
     for key in named(tool.schema.root) - texts.keys():

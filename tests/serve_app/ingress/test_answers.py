@@ -9,11 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.providers import vllm_mlx
 from serve_app.ingress.reload import take_over
 from tests.fakes.answers import stream
 from tests.fakes.sse import finish, reasoning, role, tool_call
 from tests.fakes.upstream import Upstream, reply, text
-from tests.serve_app.ingress.edge import Edge, settings_text
+from tests.serve_app.ingress.edge import PROVIDER, Edge, settings_text
 
 Json = dict[str, Any]
 
@@ -323,3 +324,47 @@ async def test_a_socket_is_refused_in_http(edge: Edge, upstream: Upstream) -> No
 
 def _stream(pieces: list[Any]) -> Any:
     return stream(pieces)
+
+
+@pytest.mark.clause("THINK-7", "THINK-10")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_thinking_that_cannot_be_switched_off_is_refused(
+    edge: Edge, upstream: Upstream, stream: bool
+) -> None:
+    """400 with its own code, and the upstream hears nothing of it."""
+    edge.gateway.facts[PROVIDER] = vllm_mlx.PROVIDER
+    response = await ask(edge, think=False, stream=stream)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "unsupported_think_control")
+    assert error["param"] == "think"
+    assert upstream.requests == []
+    assert (await ask(edge, think=True)).status_code == 200
+    assert upstream.requests[0].json["chat_template_kwargs"] == {"enable_thinking": True}
+
+
+@pytest.mark.clause("TOOL-2")
+async def test_either_flag_begins_the_ladder(edge: Edge, upstream: Upstream) -> None:
+    """A refusal that names only one of the two flags means the same."""
+    for flag in ("--enable-auto-tool-choice", "--tool-call-parser"):
+        upstream.script = [refused(f"requires {flag} to be set"), native()]
+        assert message_of(await ask(edge))["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["the <parameter=place> tag", "a <function=look> and its </function>"],
+    ids=["tag of a later parameter", "closed function"],
+)
+async def test_a_value_may_speak_of_tags(edge: Edge, upstream: Upstream, value: str) -> None:
+    """What only mentions a tag is a value like any other."""
+    ids = f"<parameter=note>\n{value}\n</parameter>\n"
+    upstream.default = text(GOOD.replace("<parameter=place>", f"{ids}<parameter=place>", 1))
+    call = message_of(await ask(edge))["tool_calls"][0]["function"]
+    assert json.loads(call["arguments"]) == {"note": value, "place": "Seoul"}
+
+
+async def test_a_value_is_never_cut_silently(edge: Edge, upstream: Upstream) -> None:
+    """A call inside a value ends at tags that look like the value's own: that is an error."""
+    inner = "Example:\n" + GOOD.replace("Seoul", "x") + "\nend"
+    upstream.default = text(GOOD.replace("Seoul", inner, 1))
+    assert (await ask(edge)).status_code == 502

@@ -148,7 +148,9 @@ def named(value: object) -> str | None:
     return "-".join(str(word) for word in words if word not in {None, ""})
 
 
-@pytest.mark.clause("THINK-1", "THINK-6", "THINK-7", "THINK-8", "THINK-9", "THINK-10", "STRICT-1")
+@pytest.mark.clause(
+    "THINK-1", "THINK-2", "THINK-6", "THINK-7", "THINK-8", "THINK-9", "THINK-10", "STRICT-1"
+)
 @pytest.mark.clause("GEN-3")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("said", CONSISTENT, ids=named)

@@ -173,11 +173,23 @@ def test_steps_are_bounded() -> None:
     assert time.monotonic() - start < 30
 
 
-@pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^(?=a)(a+)+$", r"(.*a){20}", r"^(?!b)(a|aa)*$"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^(a+)+$",
+        r"^(?=a)(a+)+$",
+        r"(.*a){20}",
+        r"^(?!b)(a|aa)*$",
+        r"^(?=.)((a|a)*)*$",
+        r"(?!z)(?:(?:a?){20}){20}b",
+        r"(?!z)^(?:a{1,9}){14}b$",
+    ],
+)
 def test_patterns_are_bounded(pattern: str) -> None:
     """A pattern that would take Python's engine years takes no time."""
     start = time.monotonic()
-    matcher(pattern)("a" * 3000 + "!")
+    for length in (12, 30, 3000):
+        matcher(pattern)("a" * length + "!")
     assert time.monotonic() - start < 5
 
 
@@ -190,5 +202,47 @@ def test_patterns() -> None:
     assert not schema.fits({"a": "abc"})
     assert not schema.fits({"x1": "z"})
     assert matcher(r"^(?!a)b")("b")
-    assert not matcher(r"^(?!a)b")("a")
+    assert matcher(r"^(?!a)b")("a")  # look-around: not checked
     assert matcher(r"(?<name>a)\k<name>(")("anything")
+
+
+UNIQUE: Json = {"properties": {"v": {"type": "array", "uniqueItems": True}}}
+
+
+@pytest.mark.parametrize(
+    ("items", "fits"),
+    [
+        ([1, True, "1", None, [1], {"a": 1}], True),
+        ([1, 1.0], False),
+        ([{"a": 1, "b": [2]}, {"b": [2], "a": 1}], False),
+        ([{"a": 0}, {"a": False}], True),
+        ([[], {}], True),
+    ],
+)
+def test_unique_items(items: list[Any], *, fits: bool) -> None:
+    """Items are compared as JSON: numbers by value, objects whatever their order."""
+    assert schema_of(UNIQUE).fits({"v": items}) is fits
+
+
+_BRANCHES: list[Json] = [{"required": [str(number)]} for number in range(500)]
+_INNER: Json = {"contains": {"contains": {"contains": {"const": 1}}}}
+_EMPTY: list[Json] = [{} for _ in range(2000)]
+
+#: Name → schema and value that would take very long if nothing bounded it.
+LONG: dict[str, tuple[Json, Any]] = {
+    "unique": (UNIQUE, [{"a": number} for number in range(5000)]),
+    "branches": ({"properties": {"v": {"items": {"anyOf": _BRANCHES}}}}, _EMPTY),
+    "contains": ({"properties": {"v": _INNER}}, [[[0] * 100] * 100] * 20),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), LONG.values(), ids=LONG)
+def test_what_is_judged_is_bounded(schema: Json, value: Any) -> None:
+    """No schema and no value hold up the gateway for more than a moment."""
+    tools = ToolSet([{"type": "function", "function": {"name": "f", "parameters": schema}}])
+    tool = tools.get("f")
+    assert tool is not None
+    start = time.monotonic()
+    with suppress(ArgumentsError):
+        from_values({"v": value}, tool.schema)
+    assert time.monotonic() - start < 5

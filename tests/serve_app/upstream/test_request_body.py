@@ -61,7 +61,7 @@ def test_an_option_reaches_the_upstream_as_it_is(fields: Json, added: Json) -> N
     assert sent(**fields) == LEAST | added
 
 
-@pytest.mark.clause("CHAT-4")
+@pytest.mark.clause("CHAT-4", "TOOL-1")
 def test_all_options_together() -> None:
     """No option shuts out another."""
     options: Json = {
@@ -95,6 +95,7 @@ def test_what_is_the_gateways_own_never_goes_out() -> None:
     assert b"public" not in body
 
 
+@pytest.mark.clause("TOOL-1")
 @pytest.mark.parametrize(
     ("choice", "tools", "added"),
     [
