@@ -28,6 +28,7 @@ from referencing.jsonschema import (
 
 from serve_app.runs import Json
 from serve_app.tools.patterns import matcher
+from serve_app.tools.unique import judge_unique
 
 #: Steps that a call's arguments may take whatever their length: keywords judged, references
 #: followed, branches tried. A branch that does not fit can take a quarter of a millisecond.
@@ -128,7 +129,7 @@ class Schema:
                 **_bounded(draft),
                 "pattern": _pattern,
                 "patternProperties": _patterns,
-                "uniqueItems": _unique,
+                "uniqueItems": judge_unique,
             },
         )(clean, registry=registry, _resolver=resolver)
 
@@ -390,21 +391,3 @@ def _patterns(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Ite
             for key, value in instance.items():
                 if matches(key):
                     yield from validator.descend(value, part, path=key, schema_path=pattern)
-
-
-def _unique(_validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    """`uniqueItems`, in linear time; the library compares each item with each other one."""
-    if unique and isinstance(instance, list):
-        items = cast("list[object]", instance)
-        if len({_comparable(item) for item in items}) < len(items):
-            yield exceptions.ValidationError("the items are not unique")
-
-
-def _comparable(value: object) -> object:
-    """What two JSON values have in common exactly if they are equal: 1 is 1.0 and not true."""
-    if isinstance(value, dict):
-        pairs = cast("Json", value).items()
-        return ("object", frozenset((key, _comparable(item)) for key, item in pairs))
-    if isinstance(value, list):
-        return ("array", tuple(_comparable(item) for item in cast("list[object]", value)))
-    return ("boolean", value) if isinstance(value, bool) else value

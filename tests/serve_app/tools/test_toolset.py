@@ -209,16 +209,17 @@ def test_patterns() -> None:
 UNIQUE: Json = {"properties": {"v": {"type": "array", "uniqueItems": True}}}
 
 
-@pytest.mark.parametrize(
-    ("items", "fits"),
-    [
-        ([1, True, "1", None, [1], {"a": 1}], True),
-        ([1, 1.0], False),
-        ([{"a": 1, "b": [2]}, {"b": [2], "a": 1}], False),
-        ([{"a": 0}, {"a": False}], True),
-        ([[], {}], True),
-    ],
-)
+#: Items → whether no two of them are equal.
+ITEMS: list[tuple[list[Any], bool]] = [
+    ([1, True, "1", None, [1], {"a": 1}], True),
+    ([1, 1.0], False),
+    ([{"a": 1, "b": [2]}, {"b": [2], "a": 1}], False),
+    ([{"a": 0}, {"a": False}], True),
+    ([[], {}], True),
+]
+
+
+@pytest.mark.parametrize(("items", "fits"), ITEMS)
 def test_unique_items(items: list[Any], *, fits: bool) -> None:
     """Items are compared as JSON: numbers by value, objects whatever their order."""
     assert schema_of(UNIQUE).fits({"v": items}) is fits
