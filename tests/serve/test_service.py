@@ -164,6 +164,9 @@ def test_a_new_configuration_is_followed(product: Product) -> None:
     text = product.config.read_text()
     try:
         product.config.write_text(text.replace("models:", "nonsense: 1\nmodels:", 1))
+        said = "is not used, the last good one stays"
+        wait_for(lambda: said in product.logs("replica_edge_Ingress*.log"), 15)
+        assert ask(product.api, "fake").status_code == 200
         new = "    - {model: added, adapter: fake, target: fake}\nmodels:"
         product.config.write_text(text.replace("models:", new, 1))
         wait_for(lambda: ask(product.api, "added").status_code == 200, 15)
